@@ -1,0 +1,2 @@
+//! Placeholder until this crate's first code lands.
+fn main() {}
