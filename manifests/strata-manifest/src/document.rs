@@ -1,0 +1,63 @@
+//! Reading and writing a document: bounded, schema checked first, written atomically.
+
+use crate::ManifestError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{Read, Write};
+use std::path::Path;
+
+/// No document of ours comes near this; what is larger is not read at all.
+pub const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
+
+/// A JSON document with a `schema` field of the form `name/major.minor`.
+pub trait Document: Serialize + DeserializeOwned {
+    /// `strata-receipt/1.0`.
+    const SCHEMA: &'static str;
+
+    /// Reads a file of at most [`MAX_DOCUMENT_BYTES`].
+    fn read(path: &Path) -> Result<Self, ManifestError> {
+        let unreadable = |source| ManifestError::Unreadable { path: path.to_owned(), source };
+        let file = fs_err::File::open(path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        if bytes > MAX_DOCUMENT_BYTES {
+            return Err(ManifestError::TooLarge { path: path.to_owned(), bytes, limit: MAX_DOCUMENT_BYTES });
+        }
+        let mut text = String::new();
+        file.take(MAX_DOCUMENT_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+        Self::parse(&text, path)
+    }
+
+    /// Parses a text; `path` is for messages.
+    fn parse(text: &str, path: &Path) -> Result<Self, ManifestError> {
+        let malformed =
+            |error: serde_json::Error| ManifestError::Malformed { path: path.to_owned(), why: error.to_string() };
+        let value: serde_json::Value = serde_json::from_str(text).map_err(malformed)?;
+        let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none").to_owned();
+        // A higher minor only adds fields, which are ignored; a higher major may mean anything.
+        let name_and_major = |schema: &str| schema.split('.').next().map(str::to_owned);
+        if name_and_major(&found) != name_and_major(Self::SCHEMA) {
+            return Err(ManifestError::WrongSchema {
+                path: path.to_owned(),
+                found: found.chars().take(80).collect(),
+                expected: Self::SCHEMA.to_owned(),
+            });
+        }
+        serde_json::from_value(value).map_err(malformed)
+    }
+
+    /// The document's text: pretty, ending in a newline, the same bytes for the same content.
+    fn to_text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("documents hold nothing that JSON cannot");
+        text.push('\n');
+        text
+    }
+
+    /// Writes beside the target and renames, so that a reader sees the old or the new text.
+    fn write(&self, path: &Path) -> Result<(), ManifestError> {
+        let unwritable = |source| ManifestError::Unwritable { path: path.to_owned(), source };
+        let beside = path.with_extension(format!("new-{}", std::process::id()));
+        let mut file = fs_err::File::create(&beside).map_err(unwritable)?;
+        file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
+        fs_err::rename(&beside, path).map_err(unwritable)
+    }
+}

@@ -1,0 +1,1 @@
+//! What commands print with `--json`: one type a command, so that scripts can rely on it.
