@@ -15,6 +15,7 @@
 //! (strata-backend-sdk). Suggested reading order is the order of the modules below.
 #![expect(unsafe_code, reason = "reading structs of unknown tail length through pointers is what this crate is for")]
 
+pub mod codebook;
 mod device;
 mod dtype;
 pub mod layout;
