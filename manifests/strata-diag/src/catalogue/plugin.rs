@@ -21,4 +21,14 @@ super::codes! {
     DEVICE_FAILED = "S0318", "device-failed", "an operation on the device failed", Failed;
     OUT_OF_MEMORY = "S0319", "out-of-memory", "memory on the device or host is used up", Failed;
     INVALID_CALL = "S0320", "invalid-call", "the host called a backend wrongly; a fault of ours", Failed;
+    PLUGIN_FILE = "S0321", "plugin-file", "the plugin's file is no complete library", Failed;
+    PLUGIN_LIBC = "S0322", "plugin-libc", "the plugin needs a newer C library than this machine has", Failed;
+    PLUGIN_TABLE_SHORT = "S0323", "plugin-table-short", "the plugin's table is too short to hold every call", Failed;
+    PLUGIN_TABLE_HOLE = "S0324", "plugin-table-hole", "the plugin's table lacks a call that is not optional", Failed;
+    PLUGIN_PROBE = "S0325", "plugin-probe", "the process that tries a plugin could not be run", Failed;
+    PLUGIN_WRONG_NUMBERS = "S0326", "plugin-wrong-numbers", "the plugin computes wrong numbers on a device", Failed;
+    PLUGIN_MISBEHAVED = "S0327", "plugin-misbehaved", "the plugin broke a rule of the ABI", Failed;
+    DRIVER_UNUSABLE = "S0328", "driver-unusable", "a device's driver is absent, failed or too old", Failed;
+    DEVICE_PERMISSION = "S0329", "device-permission", "this user may not open the device", Failed;
+    KERNELS_NOT_BUILT = "S0330", "kernels-not-built", "the plugin was built without kernels", Failed;
 }
