@@ -1,2 +1,5 @@
-//! Placeholder until this crate's first code lands.
-fn main() {}
+//! The `strata` command.
+strata_build_record::embed!();
+fn main() {
+    println!("{BUILD_RECORD}");
+}

@@ -6,4 +6,6 @@ super::codes! {
     BAD_SAMPLING = "S0403", "bad-sampling", "a sampling setting out of its range", Usage;
     EMPTY_PROMPT = "S0404", "empty-prompt", "the prompt has no tokens", Failed;
     BAD_REFERENCE = "S0405", "bad-reference", "a reference file that `eval` cannot use", Failed;
+    NOT_A_NUMBER = "S0406", "not-a-number", "the model produced a logit that is no number", Failed;
+    NO_FREE_SEQUENCE = "S0407", "no-free-sequence", "every sequence that the engine has room for is in use", Failed;
 }
