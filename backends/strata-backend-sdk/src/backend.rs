@@ -122,7 +122,7 @@ pub trait Device: Send + 'static {
 
     /// Uses the host's memory in place, for reading only.
     fn buffer_import(&mut self, memory: ForeignMemory) -> Result<Self::Buffer> {
-        drop(memory);
+        let _ = memory;
         Err(Failure::unsupported("this device cannot use the host's memory in place"))
     }
 
