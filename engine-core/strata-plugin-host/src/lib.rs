@@ -1,1 +1,35 @@
-//! Placeholder until this crate's first code lands.
+//! Verifies, tries, opens and wraps a backend plugin: the only crate that opens libraries.
+//!
+//! A plugin comes from a receipt entry or one explicit descriptor, never from a scan of a folder.
+//! In order: its descriptor is read and its library's bytes are compared with it ([`PluginEntry`]);
+//! a child process opens it first and computes something known on each device (`probe`); then this
+//! process opens it ([`Plugin`]) and hands out devices, buffers and programs that cannot be misused
+//! ([`Device`], [`Buffer`], [`Program`]). Programs are made with [`ProgramBuilder`] and checked by
+//! [`validate`], so that a plugin may assume valid arguments. [`select`] decides which device
+//! computes and says why.
+//!
+//! It knows no model, no file format and no kernel. The engine and the conformance kit call it;
+//! the binaries call `select` and give `probe` a way to start themselves as its child.
+//!
+//! All unsafe code is in `raw.rs`.
+
+mod builder;
+mod describe;
+mod device;
+mod error;
+mod plugin;
+mod raw;
+mod spec;
+mod validate;
+
+pub use builder::{
+    Attention, Dim, ExpertMatMul, KvStore, ProgramBuilder, Rope, RouterTopK, ScalarMax, TensorId, contiguous_strides,
+};
+pub use describe::describe;
+pub use device::{Buffer, Device, DeviceInfo, DeviceOptions, Event, HostMemory, MemoryInfo, Program, ProgramInfo};
+pub use error::{AbiRange, PluginError, status_text};
+pub use plugin::{OpenOptions, Plugin, PluginEntry};
+pub use raw::LogSink;
+pub use spec::{ProgramSpec, Support};
+pub use strata_backend_abi as abi;
+pub use validate::validate;
