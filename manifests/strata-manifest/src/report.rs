@@ -1,1 +1,178 @@
-//! What commands print with `--json`: one type a command, so that scripts can rely on it.
+//! What commands print with `--json`: one type a command, with a generated schema, so that scripts
+//! can rely on it. Speeds are tokens per second, times are seconds.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What computes, as it was resolved.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct BackendReport {
+    /// Plugin: `cpu`.
+    pub plugin: String,
+    pub device: String,
+    /// What kernels were chosen by.
+    pub arch: String,
+    /// Identity that `--device` takes.
+    pub uid: String,
+    /// The plugin's own line about what it chose and why.
+    pub report: String,
+    /// What the user asked for, in the word of `--backend`.
+    pub asked: String,
+    /// Why this one, a sentence.
+    pub reason: String,
+    pub warnings: Vec<String>,
+}
+
+/// Settings of memory and arithmetic, in the words of the flags.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct SettingsReport {
+    /// `--max-context` as resolved.
+    pub max_context: u64,
+    /// `--kv` as resolved: keys, values.
+    pub kv: String,
+    pub precise: bool,
+    pub memory: MemoryReport,
+}
+
+/// Bytes that the plan takes.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct MemoryReport {
+    pub weights: u64,
+    pub kv: u64,
+    pub scratch: u64,
+    pub workspace: u64,
+}
+
+/// `strata run --json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct RunReport {
+    /// `strata-run/1.0`.
+    pub schema: &'static str,
+    pub model: String,
+    pub backend: BackendReport,
+    pub settings: SettingsReport,
+    pub text: String,
+    pub tokens: Vec<u32>,
+    /// `end`, `stop` or `length`.
+    pub finish_reason: String,
+    pub seed: u64,
+    pub stats: StatsReport,
+}
+
+/// Figures of one request.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct StatsReport {
+    pub prompt_tokens_reused: u64,
+    pub prompt_tokens_new: u64,
+    pub prompt_seconds: f64,
+    pub prompt_speed: f64,
+    pub generated_tokens: u64,
+    pub decode_seconds: f64,
+    pub decode_speed: f64,
+    /// Tokens in the context at the end.
+    pub end_context: u64,
+    pub context_size: u64,
+}
+
+/// `strata eval --reference FILE --json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct EvalReport {
+    /// `strata-eval/1.0`.
+    pub schema: &'static str,
+    pub model: String,
+    pub reference: String,
+    pub backend: BackendReport,
+    pub precise: bool,
+    pub positions: u64,
+    /// KL(exact ‖ ours) in nats over the listed tokens and the rest as one; mean over positions.
+    pub kl_mean: f64,
+    pub kl_max: f64,
+    /// Share of positions at which the most likely token is the reference's.
+    pub top1: f64,
+    pub cases: Vec<EvalCase>,
+}
+
+/// One token list of a reference file.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct EvalCase {
+    pub name: String,
+    pub positions: u64,
+    pub kl_mean: f64,
+    pub kl_max: f64,
+    pub top1: f64,
+}
+
+/// `strata eval --perplexity TEXT --json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PerplexityReport {
+    /// `strata-perplexity/1.0`.
+    pub schema: &'static str,
+    pub model: String,
+    pub text: String,
+    pub backend: BackendReport,
+    pub precise: bool,
+    pub chunk: u64,
+    pub chunks: u64,
+    pub scored_tokens: u64,
+    /// Mean negative log-likelihood of a scored token, nats.
+    pub mean_nll: f64,
+    pub ppl: f64,
+    pub stderr: f64,
+}
+
+/// `strata bench --json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct BenchReport {
+    /// `strata-bench/1.0`.
+    pub schema: &'static str,
+    pub model: String,
+    pub backend: BackendReport,
+    pub settings: SettingsReport,
+    pub prompt: Vec<SpeedReport>,
+    pub decode: SpeedReport,
+}
+
+/// One measured speed.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct SpeedReport {
+    pub tokens: u64,
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Every counted run, in order.
+    pub runs: Vec<f64>,
+}
+
+impl SpeedReport {
+    /// Summary of runs; the median of an even number is the mean of the middle two.
+    pub fn of(tokens: u64, runs: Vec<f64>) -> SpeedReport {
+        let mut sorted = runs.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        let median = match sorted.len() {
+            0 => 0.0,
+            n if n % 2 == 1 => sorted[middle],
+            _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        };
+        SpeedReport {
+            tokens,
+            median,
+            min: sorted.first().copied().unwrap_or(0.0),
+            max: sorted.last().copied().unwrap_or(0.0),
+            runs,
+        }
+    }
+}
+
+/// Name and JSON schema of every document of this crate, for `cargo xtask gen`.
+pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
+    vec![
+        ("strata-plugin", schemars::schema_for!(crate::PluginDescriptor)),
+        ("strata-receipt", schemars::schema_for!(crate::Receipt)),
+        ("strata-build", schemars::schema_for!(crate::BuildRecord)),
+        ("strata-run", schemars::schema_for!(RunReport)),
+        ("strata-eval", schemars::schema_for!(EvalReport)),
+        ("strata-perplexity", schemars::schema_for!(PerplexityReport)),
+        ("strata-bench", schemars::schema_for!(BenchReport)),
+    ]
+}

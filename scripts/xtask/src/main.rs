@@ -1,2 +1,57 @@
-//! Placeholder until this crate's first code lands.
-fn main() {}
+//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|stage`.
+
+mod check;
+mod generate;
+mod generate_header;
+mod stage;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Automation of the Strata workspace")]
+struct Xtask {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// What CI runs: fmt, clippy, tidy, gen --check, deny, tests.
+    Check {
+        /// Leave the tests out.
+        #[arg(long)]
+        no_tests: bool,
+    },
+    /// The rules of docs/ARCHITECTURE.md, as checks.
+    Tidy,
+    /// Write what is generated: C header, JSON schemas, command line reference.
+    Gen {
+        /// Write nothing; fail where a committed file differs.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Build and lay out a local prefix: program, plugin with descriptor, receipt.
+    Stage {
+        /// The prefix; an earlier stage there is replaced.
+        #[arg(long, value_name = "DIR")]
+        prefix: PathBuf,
+        /// Build without optimisation.
+        #[arg(long)]
+        dev: bool,
+        /// Model to list in the receipt: `NAME=FILE`. May be given several times.
+        #[arg(long, value_name = "NAME=FILE")]
+        model: Vec<String>,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Xtask::parse().task {
+        Task::Check { no_tests } => check::run_all(!no_tests),
+        Task::Tidy => tidy::run_tidy(),
+        Task::Gen { check } => generate::run_generate(check),
+        Task::Stage { prefix, dev, model } => stage::run_stage(&prefix, dev, &model),
+    }
+}

@@ -1,0 +1,141 @@
+//! `cargo xtask stage`: from a build to a local prefix, in the layout that the installer uses:
+//! `bin/strata`, `lib/strata/<plugin>/` with library and descriptor, `receipt.json`.
+//!
+//! The new tree is laid out beside the old one and takes its place by two renames; a folder that
+//! is not an earlier stage is never touched.
+
+use crate::workspace::{root, run, say};
+use anyhow::{Context, bail};
+use cargo_metadata::MetadataCommand;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use strata_manifest::{
+    BackendKind, Document, InstalledFile, InstalledModel, InstalledPlugin, PluginDescriptor, Receipt, Sha256Digest,
+    Version,
+};
+
+pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::Result<()> {
+    let prefix = std::path::absolute(prefix)?;
+    if prefix.exists() && !prefix.join("receipt.json").is_file() && fs_err::read_dir(&prefix)?.next().is_some() {
+        bail!("`{}` is not empty and holds no receipt.json: not an earlier stage, left alone", prefix.display());
+    }
+    let mut build = vec!["build", "--package", "strata", "--package", "strata-backend-cpu"];
+    if !dev {
+        build.push("--release");
+    }
+    run("cargo", &build)?;
+    let built = target_directory()?.join(if dev { "debug" } else { "release" });
+
+    let fresh = beside(&prefix, "new")?;
+    let mut stage = Stage { root: fresh.clone(), files: Vec::new() };
+    stage.add(&built.join("strata"), "bin/strata", 0o755)?;
+    let plugin = stage.add_plugin(&built, "cpu", BackendKind::Cpu, "libstrata_backend_cpu.so", &["x86_64"])?;
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        stage.add(&root().join(licence), &format!("share/doc/strata/{licence}"), 0o644)?;
+    }
+    stage.finish(vec![plugin], models.iter().map(|model| installed_model(model)).collect::<Result<_, _>>()?)?;
+
+    let old = beside(&prefix, "old")?;
+    if prefix.exists() {
+        fs_err::rename(&prefix, &old)?;
+    }
+    fs_err::rename(&fresh, &prefix)?;
+    if old.exists() {
+        fs_err::remove_dir_all(&old)?;
+    }
+    say(&format!("staged {}", prefix.display()));
+    Ok(())
+}
+
+/// A sibling of the prefix, cleared of what a killed run left.
+fn beside(prefix: &Path, word: &str) -> anyhow::Result<PathBuf> {
+    let name = prefix.file_name().context("the prefix needs a name")?.to_string_lossy().into_owned();
+    let path = prefix.with_file_name(format!(".{name}.stage-{word}"));
+    if path.exists() {
+        fs_err::remove_dir_all(&path)?;
+    }
+    Ok(path)
+}
+
+fn target_directory() -> anyhow::Result<PathBuf> {
+    let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+/// A tree being laid out and the list of what is in it.
+struct Stage {
+    root: PathBuf,
+    files: Vec<InstalledFile>,
+}
+
+impl Stage {
+    fn add(&mut self, source: &Path, path: &str, mode: u32) -> anyhow::Result<()> {
+        let target = self.root.join(path);
+        fs_err::create_dir_all(target.parent().context("a staged file lies in a folder")?)?;
+        fs_err::copy(source, &target)?;
+        self.list(path, mode)
+    }
+
+    fn list(&mut self, path: &str, mode: u32) -> anyhow::Result<()> {
+        let target = self.root.join(path);
+        fs_err::set_permissions(&target, std::fs::Permissions::from_mode(mode))?;
+        let (sha256, size) = Sha256Digest::of_reader(fs_err::File::open(&target)?)?;
+        self.files.push(InstalledFile { path: path.to_owned(), size, sha256, mode: format!("{mode:04o}") });
+        Ok(())
+    }
+
+    fn add_plugin(
+        &mut self,
+        built: &Path,
+        name: &str,
+        kind: BackendKind,
+        library: &str,
+        targets: &[&str],
+    ) -> anyhow::Result<InstalledPlugin> {
+        let folder = format!("lib/strata/{name}");
+        self.add(&built.join(library), &format!("{folder}/{library}"), 0o755)?;
+        let listed = self.files.last().context("just added")?;
+        let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
+        let descriptor = PluginDescriptor {
+            schema: PluginDescriptor::SCHEMA.to_owned(),
+            name: name.to_owned(),
+            version: Version::current(),
+            kind,
+            abi_lowest: abi.clone(),
+            abi_highest: abi,
+            layout_hash: strata_backend_abi::layout::hash(),
+            os: std::env::consts::OS.to_owned(),
+            cpu_arch: std::env::consts::ARCH.to_owned(),
+            targets: targets.iter().map(|&target| target.to_owned()).collect(),
+            library: library.to_owned(),
+            sha256: listed.sha256,
+            size: listed.size,
+            libc_floor: None,
+            driver_floor: None,
+        };
+        let path = format!("{folder}/{name}.plugin.json");
+        descriptor.write(&self.root.join(&path))?;
+        self.list(&path, 0o644)?;
+        Ok(InstalledPlugin { name: name.to_owned(), descriptor: path })
+    }
+
+    fn finish(mut self, plugins: Vec<InstalledPlugin>, models: Vec<InstalledModel>) -> anyhow::Result<()> {
+        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        let receipt = Receipt {
+            schema: Receipt::SCHEMA.to_owned(),
+            version: Version::current(),
+            files: self.files,
+            plugins,
+            models,
+        };
+        Ok(receipt.write(&self.root.join("receipt.json"))?)
+    }
+}
+
+fn installed_model(argument: &str) -> anyhow::Result<InstalledModel> {
+    let (name, file) = argument.split_once('=').with_context(|| format!("`{argument}` is not NAME=FILE"))?;
+    let path = fs_err::canonicalize(file)?;
+    let (sha256, size) = Sha256Digest::of_reader(fs_err::File::open(&path)?)?;
+    let path = path.to_str().with_context(|| format!("`{}` is not UTF-8", path.display()))?.to_owned();
+    Ok(InstalledModel { name: name.to_owned(), path, size, sha256 })
+}
