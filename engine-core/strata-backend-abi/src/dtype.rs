@@ -1,5 +1,5 @@
 //! Element formats. Numbers and block layouts are those of GGUF (`ggml_type`), so a mapped
-//! tensor crosses without conversion.
+//! tensor crosses without conversion; formats of our own start at 0x10000.
 
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $len:literal, $bytes:literal;)*) => {

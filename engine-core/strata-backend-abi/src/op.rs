@@ -8,7 +8,7 @@
 use crate::sized_struct;
 
 /// Operand slots of an op.
-pub const STRATA_MAX_OPERANDS: usize = 12;
+pub const STRATA_MAX_OPERANDS: usize = 16;
 /// Float parameters of an op.
 pub const STRATA_MAX_FLOATS: usize = 8;
 /// Integer parameters of an op.
