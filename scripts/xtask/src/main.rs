@@ -1,8 +1,9 @@
-//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|stage`.
+//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|models|stage`.
 
 mod check;
 mod generate;
 mod generate_header;
+mod models;
 mod stage;
 mod tidy;
 mod workspace;
@@ -33,6 +34,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Bring the real models that tests and the quickstart use (`smollm2`, `gemma3`); print their paths.
+    Models { names: Vec<String> },
     /// Build and lay out a local prefix: program, plugin with descriptor, receipt.
     Stage {
         /// The prefix; an earlier stage there is replaced.
@@ -52,6 +55,7 @@ fn main() -> anyhow::Result<()> {
         Task::Check { no_tests } => check::run_all(!no_tests),
         Task::Tidy => tidy::run_tidy(),
         Task::Gen { check } => generate::run_generate(check),
+        Task::Models { names } => models::run_models(&names),
         Task::Stage { prefix, dev, model } => stage::run_stage(&prefix, dev, &model),
     }
 }
