@@ -19,6 +19,7 @@ mod device;
 mod error;
 mod plugin;
 mod raw;
+mod signature;
 mod spec;
 mod validate;
 

@@ -39,7 +39,7 @@ const REQUIRED_TABLE_BYTES: usize = offset_of!(StrataBackend, event_create);
 
 /// A plugin's table, copied out of the plugin, and who it belongs to.
 pub(crate) struct Table {
-    table: StrataBackend,
+    calls: StrataBackend,
     instance: u64,
     plugin: String,
 }
@@ -74,7 +74,7 @@ pub(crate) fn load(path: &Path, plugin: &str, instance: u64, log: LogSink) -> Re
         return Err(refusal(plugin, status, &result));
     }
     check_version(plugin, result.abi)?;
-    copy_table(plugin, &result).map(|table| Table { table, instance, plugin: plugin.to_owned() })
+    copy_table(plugin, &result).map(|table| Table { calls: table, instance, plugin: plugin.to_owned() })
 }
 
 #[cfg(unix)]
@@ -205,27 +205,27 @@ impl Table {
     }
 
     pub(crate) fn abi(&self) -> u32 {
-        self.table.abi
+        self.calls.abi
     }
 
     pub(crate) fn can_import(&self) -> bool {
-        self.table.buffer_import.is_some()
+        self.calls.buffer_import.is_some()
     }
 
     pub(crate) fn can_map(&self) -> bool {
-        self.table.buffer_map.is_some()
+        self.calls.buffer_map.is_some()
     }
 
     pub(crate) fn has_events(&self) -> bool {
-        self.table.event_create.is_some()
+        self.calls.event_create.is_some()
     }
 
     /// Name and version as the library itself says them.
     pub(crate) fn identity(&self) -> (String, String) {
         // SAFETY: texts of the table are static by the ABI.
-        let name = unsafe { self.table.name.to_string_lossy(USUAL_TEXT) };
+        let name = unsafe { self.calls.name.to_string_lossy(USUAL_TEXT) };
         // SAFETY: as above.
-        let version = unsafe { self.table.version.to_string_lossy(USUAL_TEXT) };
+        let version = unsafe { self.calls.version.to_string_lossy(USUAL_TEXT) };
         (name, version)
     }
 
@@ -254,7 +254,7 @@ impl Table {
     }
 
     fn last_error(&self) -> String {
-        let Some(last_error) = self.table.last_error else { return String::new() };
+        let Some(last_error) = self.calls.last_error else { return String::new() };
         let mut room = TextRoom::new(USUAL_TEXT);
         let mut out = room.out();
         // SAFETY: `out` names a buffer of `capacity` bytes that lives through the call.
@@ -274,7 +274,7 @@ impl Table {
     }
 
     pub(crate) fn device_count(&self) -> Result<u32, PluginError> {
-        let device_count = self.entry(self.table.device_count, "device_count")?;
+        let device_count = self.entry(self.calls.device_count, "device_count")?;
         let mut count = 0;
         // SAFETY: `count` lives through the call.
         let status = unsafe { device_count(&raw mut count) };
@@ -286,7 +286,7 @@ impl Table {
     }
 
     pub(crate) fn device_info(&self, index: u32) -> Result<RawDeviceInfo, PluginError> {
-        let device_info = self.entry(self.table.device_info, "device_info")?;
+        let device_info = self.entry(self.calls.device_info, "device_info")?;
         let mut info = StrataDeviceInfo {
             struct_size: StrataDeviceInfo::SIZE,
             kind: 0,
@@ -353,7 +353,7 @@ impl RawDevice {
         reserve_bytes: u64,
         variant: &str,
     ) -> Result<RawDevice, PluginError> {
-        let device_open = table.entry(table.table.device_open, "device_open")?;
+        let device_open = table.entry(table.calls.device_open, "device_open")?;
         let options = StrataDeviceOptions {
             struct_size: StrataDeviceOptions::SIZE,
             n_threads,
@@ -378,7 +378,7 @@ impl RawDevice {
     }
 
     pub(crate) fn memory(&self) -> Result<(u64, u64, u64), PluginError> {
-        let device_memory = self.table.entry(self.table.table.device_memory, "device_memory")?;
+        let device_memory = self.table.entry(self.table.calls.device_memory, "device_memory")?;
         let mut info =
             StrataMemoryInfo { struct_size: StrataMemoryInfo::SIZE, reserved: 0, total: 0, free: 0, used_here: 0 };
         let _turn = self.turn();
@@ -389,7 +389,7 @@ impl RawDevice {
     }
 
     pub(crate) fn report(&self) -> Result<String, PluginError> {
-        let Some(device_report) = self.table.table.device_report else { return Ok(String::new()) };
+        let Some(device_report) = self.table.calls.device_report else { return Ok(String::new()) };
         let mut capacity = USUAL_TEXT;
         loop {
             let mut room = TextRoom::new(capacity);
@@ -408,7 +408,7 @@ impl RawDevice {
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), PluginError> {
-        let synchronize = self.table.entry(self.table.table.synchronize, "synchronize")?;
+        let synchronize = self.table.entry(self.table.calls.synchronize, "synchronize")?;
         let _turn = self.turn();
         // SAFETY: the handle is alive.
         let status = unsafe { synchronize(self.handle) };
@@ -417,7 +417,7 @@ impl RawDevice {
 
     /// `None` when the op is supported, else why not.
     pub(crate) fn op_supported(&self, desc: &Desc<'_>, index: u32) -> Result<Option<String>, PluginError> {
-        let op_supported = self.table.entry(self.table.table.op_supported, "op_supported")?;
+        let op_supported = self.table.entry(self.table.calls.op_supported, "op_supported")?;
         let desc = desc.raw(&[]);
         let mut room = TextRoom::new(USUAL_TEXT);
         let mut out = room.out();
@@ -435,7 +435,7 @@ impl RawDevice {
 
 impl Drop for RawDevice {
     fn drop(&mut self) {
-        let Some(device_close) = self.table.table.device_close else { return };
+        let Some(device_close) = self.table.calls.device_close else { return };
         // SAFETY: buffers, programs and events hold this device, so this is the last use of the handle.
         // A failure leaves nothing to do: the device is gone either way.
         let _ = unsafe { device_close(self.handle) };
@@ -458,7 +458,7 @@ impl RawBuffer {
         label: &str,
     ) -> Result<RawBuffer, PluginError> {
         let table = &device.table;
-        let buffer_alloc = table.entry(table.table.buffer_alloc, "buffer_alloc")?;
+        let buffer_alloc = table.entry(table.calls.buffer_alloc, "buffer_alloc")?;
         let desc = StrataBufferDesc {
             struct_size: StrataBufferDesc::SIZE,
             kind: kind as u32,
@@ -480,7 +480,7 @@ impl RawBuffer {
         memory: Arc<dyn HostMemory>,
     ) -> Result<Option<RawBuffer>, PluginError> {
         let table = &device.table;
-        let Some(buffer_import) = table.table.buffer_import else { return Ok(None) };
+        let Some(buffer_import) = table.calls.buffer_import else { return Ok(None) };
         let (data, bytes) = {
             let slice = memory.bytes();
             (slice.as_ptr(), slice.len() as u64)
@@ -514,7 +514,7 @@ impl RawBuffer {
     /// The caller has checked that the range lies within the buffer.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), PluginError> {
         let table = &self.device.table;
-        let buffer_write = table.entry(table.table.buffer_write, "buffer_write")?;
+        let buffer_write = table.entry(table.calls.buffer_write, "buffer_write")?;
         let _turn = self.device.turn();
         // SAFETY: the buffer is alive and `data` is readable for its length.
         let status = unsafe { buffer_write(self.handle, offset, data.as_ptr().cast(), data.len() as u64) };
@@ -524,7 +524,7 @@ impl RawBuffer {
     /// The caller has checked that the range lies within the buffer.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), PluginError> {
         let table = &self.device.table;
-        let buffer_read = table.entry(table.table.buffer_read, "buffer_read")?;
+        let buffer_read = table.entry(table.calls.buffer_read, "buffer_read")?;
         let _turn = self.device.turn();
         // SAFETY: the buffer is alive and `out` is writable for its length.
         let status = unsafe { buffer_read(self.handle, offset, out.as_mut_ptr().cast(), out.len() as u64) };
@@ -540,7 +540,7 @@ impl RawBuffer {
         bytes: u64,
     ) -> Result<(), PluginError> {
         let table = &self.device.table;
-        let buffer_copy = table.entry(table.table.buffer_copy, "buffer_copy")?;
+        let buffer_copy = table.entry(table.calls.buffer_copy, "buffer_copy")?;
         let _turn = self.device.turn();
         // SAFETY: both buffers are alive and belong to the device whose turn this is.
         let status = unsafe { buffer_copy(target.handle, target_offset, self.handle, source_offset, bytes) };
@@ -550,8 +550,8 @@ impl RawBuffer {
     /// Waits for the device's work, then hands out the buffer's bytes while the device is held.
     pub(crate) fn with_mapped<R>(&self, use_bytes: impl FnOnce(&mut [u8]) -> R) -> Result<R, PluginError> {
         let table = &self.device.table;
-        let buffer_map = table.entry(table.table.buffer_map, "buffer_map")?;
-        let synchronize = table.entry(table.table.synchronize, "synchronize")?;
+        let buffer_map = table.entry(table.calls.buffer_map, "buffer_map")?;
+        let synchronize = table.entry(table.calls.synchronize, "synchronize")?;
         let _turn = self.device.turn();
         // SAFETY: the device is alive.
         let status = unsafe { synchronize(self.device.handle) };
@@ -574,7 +574,7 @@ impl RawBuffer {
 
 impl Drop for RawBuffer {
     fn drop(&mut self) {
-        let Some(buffer_free) = self.device.table.table.buffer_free else { return };
+        let Some(buffer_free) = self.device.table.calls.buffer_free else { return };
         let _turn = self.device.turn();
         // SAFETY: programs hold their buffers, so this is the last use of the handle; imported memory is
         // dropped after it. A failure leaves nothing to do.
@@ -630,7 +630,7 @@ impl RawProgram {
         buffers: Vec<Arc<RawBuffer>>,
     ) -> Result<RawProgram, PluginError> {
         let table = &device.table;
-        let program_compile = table.entry(table.table.program_compile, "program_compile")?;
+        let program_compile = table.entry(table.calls.program_compile, "program_compile")?;
         let handles: Vec<StrataHandle> = buffers.iter().map(|buffer| buffer.handle).collect();
         let desc = desc.raw(&handles);
         let mut handle = StrataHandle::NONE;
@@ -649,7 +649,7 @@ impl RawProgram {
     /// Launches, workspace bytes, bytes of rearranged constants.
     pub(crate) fn info(&self) -> Result<(u32, u64, u64), PluginError> {
         let table = &self.device.table;
-        let Some(program_info) = table.table.program_info else { return Ok((0, 0, 0)) };
+        let Some(program_info) = table.calls.program_info else { return Ok((0, 0, 0)) };
         let mut info = StrataProgramInfo {
             struct_size: StrataProgramInfo::SIZE,
             n_launches: 0,
@@ -671,7 +671,7 @@ impl RawProgram {
         signal: Option<&RawEvent>,
     ) -> Result<(), PluginError> {
         let table = &self.device.table;
-        let program_run = table.entry(table.table.program_run, "program_run")?;
+        let program_run = table.entry(table.calls.program_run, "program_run")?;
         let mut few = [StrataHandle::NONE; USUAL_WAITS];
         let many: Vec<StrataHandle>;
         let handles: &[StrataHandle] = if wait.len() <= USUAL_WAITS {
@@ -701,7 +701,7 @@ impl RawProgram {
 
 impl Drop for RawProgram {
     fn drop(&mut self) {
-        let Some(program_free) = self.device.table.table.program_free else { return };
+        let Some(program_free) = self.device.table.calls.program_free else { return };
         let _turn = self.device.turn();
         // SAFETY: this is the last use of the handle; the buffers are dropped after it.
         let _ = unsafe { program_free(self.handle) };
@@ -718,7 +718,7 @@ impl RawEvent {
     /// `None` when the plugin has no events.
     pub(crate) fn create(device: &Arc<RawDevice>) -> Result<Option<RawEvent>, PluginError> {
         let table = &device.table;
-        let Some(event_create) = table.table.event_create else { return Ok(None) };
+        let Some(event_create) = table.calls.event_create else { return Ok(None) };
         let mut handle = StrataHandle::NONE;
         let _turn = device.turn();
         // SAFETY: the device is alive and `handle` lives through the call.
@@ -734,7 +734,7 @@ impl RawEvent {
 
     pub(crate) fn is_done(&self) -> Result<bool, PluginError> {
         let table = &self.device.table;
-        let event_query = table.entry(table.table.event_query, "event_query")?;
+        let event_query = table.entry(table.calls.event_query, "event_query")?;
         let _turn = self.device.turn();
         // SAFETY: the event is alive.
         let status = unsafe { event_query(self.handle) };
@@ -746,7 +746,7 @@ impl RawEvent {
 
     pub(crate) fn wait(&self) -> Result<(), PluginError> {
         let table = &self.device.table;
-        let event_wait = table.entry(table.table.event_wait, "event_wait")?;
+        let event_wait = table.entry(table.calls.event_wait, "event_wait")?;
         let _turn = self.device.turn();
         // SAFETY: the event is alive.
         let status = unsafe { event_wait(self.handle) };
@@ -756,7 +756,7 @@ impl RawEvent {
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
-        let Some(event_free) = self.device.table.table.event_free else { return };
+        let Some(event_free) = self.device.table.calls.event_free else { return };
         let _turn = self.device.turn();
         // SAFETY: a run borrows its events only for the call, so this is the last use of the handle.
         let _ = unsafe { event_free(self.handle) };
