@@ -4,6 +4,10 @@
 //! Numbers are never reused. All activations are F32 unless an op says otherwise.
 //! Every op's result for one token is a function of that token's inputs alone: a plugin must give
 //! the same bits however many tokens share the step and however many threads work on it.
+//!
+//! A result shares no byte with another operand, with one exception: it may be the very same view
+//! (the op works in place) as `x` of `RmsNorm`, `L2Norm`, `Rope`, `Scale`, `Unary`, `Softmax`, as
+//! `a` or `b` of `Add` and `Mul`, and as `gate` or `up` of `Glu`. Parameters without a meaning are 0.
 
 use crate::sized_struct;
 

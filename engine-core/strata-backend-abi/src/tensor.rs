@@ -12,8 +12,9 @@ pub const STRATA_TENSOR_CONSTANT: u32 = 1 << 0;
 /// A view: `ne[0]` is the contiguous dimension, as in GGUF.
 ///
 /// Element `(i0, i1, i2, i3)` of a plain type lies at `offset + Σ iₖ·nb[k]` bytes into the buffer.
-/// For block formats `nb[0]` is the bytes of a block and `i0` counts blocks. `ne[0]` is never
-/// dynamic and `nb[0]` is always the plain size: rows are contiguous.
+/// For block formats `nb[0]` is the bytes of a block and `i0` counts blocks. `nb[0]` is always the
+/// plain size: rows are contiguous. `ne[0]` is never dynamic, except in a vector of indices (`I32`,
+/// one dimension), which may also be longer than the step needs. No two elements share bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct StrataTensor {
