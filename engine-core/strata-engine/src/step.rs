@@ -1,0 +1,170 @@
+//! One step on the device: the host's side of `program_run`. Nothing here allocates once the
+//! engine is loaded.
+
+use strata_backend_abi::{STRATA_N_SCALARS, StrataScalar};
+use strata_plugin_host::{Buffer, Program};
+
+use crate::error::EngineError;
+use crate::graph::{InputLayout, StepLimits};
+use crate::rope::RopeTable;
+
+/// A compiled program with the layout of its inputs.
+pub(crate) struct Stage {
+    program: Program,
+    limits: StepLimits,
+    input: InputLayout,
+}
+
+impl Stage {
+    pub(crate) fn new(program: Program, limits: StepLimits, input: InputLayout) -> Stage {
+        Stage { program, limits, input }
+    }
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stage")
+            .field("name", &self.program.name())
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Of which tokens of a step logits are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Last,
+    All,
+}
+
+/// Runs steps. One per engine: steps of one device come one after another.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    /// Smallest first.
+    stages: Vec<Stage>,
+    input: Buffer,
+    output: Buffer,
+    output_is_mapped: bool,
+    rope: Vec<RopeTable>,
+    n_vocab: usize,
+    staging: Vec<u8>,
+    /// Only for devices whose output cannot be mapped.
+    row: Vec<u8>,
+}
+
+impl Runner {
+    pub(crate) fn new(
+        stages: Vec<Stage>,
+        input: Buffer,
+        output: Buffer,
+        rope: Vec<RopeTable>,
+        n_vocab: usize,
+    ) -> Runner {
+        let output_is_mapped = output.with_mapped(|_| ()).is_ok();
+        Runner {
+            staging: vec![0; input.len() as usize],
+            row: if output_is_mapped { Vec::new() } else { vec![0; n_vocab * 4] },
+            stages,
+            input,
+            output,
+            output_is_mapped,
+            rope,
+            n_vocab,
+        }
+    }
+
+    /// Runs each program once, so that no request pays for pages, tables or captured graphs. The
+    /// cache cell that it writes is written again before it is ever read.
+    pub(crate) fn warm_up(&mut self) -> Result<(), EngineError> {
+        for stage in 0..self.stages.len() {
+            self.run_stage(stage, &[0], 0, 0, Wanted::Last)?;
+        }
+        self.output.read(0, &mut [0; 4])?;
+        Ok(())
+    }
+
+    /// Most tokens of a step.
+    pub(crate) fn max_tokens(&self, wanted: Wanted) -> usize {
+        let most = |stage: &Stage| match wanted {
+            Wanted::Last => stage.limits.tokens,
+            Wanted::All => stage.limits.tokens.min(stage.limits.outputs),
+        };
+        self.stages.iter().map(most).max().unwrap_or(0) as usize
+    }
+
+    /// Evaluates `tokens` at `first_position` and on of a sequence, at most `max_tokens` of them.
+    /// Their logits can be read afterwards, row 0 and on.
+    pub(crate) fn run(
+        &mut self,
+        tokens: &[u32],
+        first_position: u64,
+        sequence: u32,
+        wanted: Wanted,
+    ) -> Result<(), EngineError> {
+        let n = tokens.len() as u64;
+        let fits = |stage: &Stage| n <= stage.limits.tokens && (wanted == Wanted::Last || n <= stage.limits.outputs);
+        // The last is the largest; the callers keep to `max_tokens`.
+        let stage = self.stages.iter().position(fits).unwrap_or(self.stages.len() - 1);
+        self.run_stage(stage, tokens, first_position, sequence, wanted)
+    }
+
+    fn run_stage(
+        &mut self,
+        stage: usize,
+        tokens: &[u32],
+        first_position: u64,
+        sequence: u32,
+        wanted: Wanted,
+    ) -> Result<(), EngineError> {
+        let n = tokens.len();
+        let Stage { program, input, .. } = &mut self.stages[stage];
+        let first_row = if wanted == Wanted::All { 0 } else { n - 1 };
+        let staging = &mut self.staging;
+        write_i32(staging, input.ids, tokens.iter().map(|token| token.cast_signed()));
+        write_i32(staging, input.positions, (0..n).map(|i| (first_position + i as u64) as i32));
+        write_i32(staging, input.sequences, tokens.iter().map(|_| sequence.cast_signed()));
+        write_i32(staging, input.out_rows, (first_row..n).map(|row| row as i32));
+        let mut used = input.out_rows as usize + (n - first_row) * 4;
+        for (table, offset) in self.rope.iter().zip(&input.rope) {
+            let row_bytes = table.n_pairs() * 8;
+            let start = *offset as usize;
+            used = start + n * row_bytes;
+            for (i, row) in staging[start..used].chunks_exact_mut(row_bytes).enumerate() {
+                table.write_row(first_position + i as u64, row);
+            }
+        }
+        self.input.write(0, &staging[..used])?;
+        let mut scalars = [0; STRATA_N_SCALARS];
+        scalars[StrataScalar::Tokens as usize] = n as i64;
+        scalars[StrataScalar::Outputs as usize] = (n - first_row) as i64;
+        scalars[StrataScalar::KvLength as usize] = (first_position + n as u64) as i64;
+        scalars[StrataScalar::Position as usize] = first_position as i64;
+        program.run(&scalars)?;
+        Ok(())
+    }
+
+    /// Waits for the step and copies one row of its logits.
+    pub(crate) fn read_logits(&mut self, row: usize, logits: &mut [f32]) -> Result<(), EngineError> {
+        let start = row * self.n_vocab * 4;
+        if self.output_is_mapped {
+            let end = start + self.n_vocab * 4;
+            self.output.with_mapped(|bytes| from_le_bytes(&bytes[start..end], logits))?;
+        } else {
+            self.output.read(start as u64, &mut self.row)?;
+            from_le_bytes(&self.row, logits);
+        }
+        Ok(())
+    }
+}
+
+fn write_i32(staging: &mut [u8], offset: u64, values: impl Iterator<Item = i32>) {
+    for (value, bytes) in values.zip(staging[offset as usize..].chunks_exact_mut(4)) {
+        bytes.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+fn from_le_bytes(bytes: &[u8], out: &mut [f32]) {
+    for (value, bytes) in out.iter_mut().zip(bytes.chunks_exact(4)) {
+        *value = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+}
