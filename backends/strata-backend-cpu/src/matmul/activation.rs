@@ -8,42 +8,50 @@
 use crate::simd::{ActivationBlock, BLOCK};
 
 /// Greatest multiplier of a half. With it every sum of 32 products stays below 2³¹.
-pub(crate) const MULTIPLIER_MAX: f32 = 64.0;
+const MULTIPLIER_MAX: f32 = 64.0;
 /// Blocks whose greatest magnitude is below this count as zero: their reciprocal would overflow.
-pub(crate) const TINY: f32 = 1e-30;
+const TINY: f32 = 1e-30;
 
-/// Quantises one block. An infinity or NaN makes the unit a NaN: it must not vanish.
+/// Unit and multipliers for the greatest magnitudes of a block's halves; no multipliers when every
+/// `q` is zero. An infinity or NaN makes the unit a NaN: it must not vanish.
+#[inline(always)]
+pub(crate) fn half_scales(greatest: [f32; 2]) -> (f32, Option<[f32; 2]>) {
+    // Compared as integers, so that a NaN counts as greater than an infinity.
+    let most = f32::from_bits(greatest[0].to_bits().max(greatest[1].to_bits()));
+    if !most.is_finite() {
+        return (f32::NAN, None);
+    }
+    if most < TINY {
+        return (0.0, None);
+    }
+    let unit = most / (MULTIPLIER_MAX * 127.0);
+    let multiplier = |greatest: f32| (greatest / most * MULTIPLIER_MAX).ceil().clamp(1.0, MULTIPLIER_MAX);
+    (unit, Some([multiplier(greatest[0]), multiplier(greatest[1])]))
+}
+
+/// Quantises one block.
 pub(crate) fn quantise_block(x: &[f32; BLOCK]) -> ActivationBlock {
     let magnitude = |half: usize| {
-        // Compared as integers, so that a NaN counts as greater than an infinity.
         let bits = x[16 * half..][..16].iter().fold(0, |most, value| most.max(value.to_bits() & 0x7fff_ffff));
         f32::from_bits(bits)
     };
-    let greatest = [magnitude(0), magnitude(1)];
-    let most = f32::from_bits(greatest[0].to_bits().max(greatest[1].to_bits()));
-    let mut block = ActivationBlock { multiplier: [[1; 2]; 2], ..ActivationBlock::default() };
-    if !most.is_finite() {
-        block.unit = f32::NAN;
-        block.sum = f32::NAN;
-        return block;
-    }
-    if most < TINY {
-        return block;
-    }
-    block.unit = most / (MULTIPLIER_MAX * 127.0);
+    let (unit, multipliers) = half_scales([magnitude(0), magnitude(1)]);
+    let Some(multipliers) = multipliers else {
+        return ActivationBlock { unit, sum: unit, multiplier: [[1; 2]; 2], ..ActivationBlock::default() };
+    };
+    let mut block = ActivationBlock { unit, ..ActivationBlock::default() };
     for half in 0..2 {
-        let multiplier = (greatest[half] / most * MULTIPLIER_MAX).ceil().clamp(1.0, MULTIPLIER_MAX);
-        let inverse = 1.0 / (multiplier * block.unit);
+        let inverse = 1.0 / (multipliers[half] * unit);
         let mut sum = 0_i32;
         for i in 16 * half..16 * (half + 1) {
-            let q = (x[i] * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
+            let q = (x[i] * inverse).round_ties_even() as i8;
             block.q[i] = q;
             sum += i32::from(q);
         }
-        block.multiplier[half] = [multiplier as i16; 2];
-        block.weighted[half] = multiplier as i32 * sum;
+        block.multiplier[half] = [multipliers[half] as i16; 2];
+        block.weighted[half] = multipliers[half] as i32 * sum;
     }
     block.whole = block.weighted[0] + block.weighted[1];
-    block.sum = block.whole as f32 * block.unit;
+    block.sum = block.whole as f32 * unit;
     block
 }

@@ -41,8 +41,9 @@ mod variant;
 pub(crate) use dequantise::dequantise_row;
 pub(crate) use variant::Variant;
 
-pub(crate) use activation::{MULTIPLIER_MAX, TINY};
-pub(crate) use format::{Minimum, Shape, field, half_at, unpack};
+pub(crate) use activation::half_scales;
+pub(crate) use format::{Minimum, Shape, field, unpack};
+pub(crate) use format_iq::{iq1_m_scale, sign_bytes};
 
 #[cfg(doc)]
 use crate::simd::WeightBlock;
@@ -203,6 +204,10 @@ impl Plan {
         if rows.is_empty() || job.columns.len() == 0 {
             return;
         }
+        #[cfg(target_arch = "x86_64")]
+        if self.variant.has_avx2() {
+            return crate::simd::x86::run(self, job, rows, scratch, out);
+        }
         scalar::run(self, job, rows, scratch, out);
     }
 
@@ -225,6 +230,10 @@ pub(crate) fn float_lines(k: usize) -> usize {
 }
 
 fn quantise(variant: Variant, x: &[[f32; BLOCK]], out: &mut [ActivationBlock]) {
+    #[cfg(target_arch = "x86_64")]
+    if variant.has_avx2() {
+        return crate::simd::x86::quantise(x, out);
+    }
     let _ = variant;
     for (x, out) in x.iter().zip(out) {
         *out = activation::quantise_block(x);

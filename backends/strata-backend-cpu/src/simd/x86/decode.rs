@@ -1,0 +1,155 @@
+//! Few columns: eight rows at a time straight from the weights' own bytes, one row a lane.
+//!
+//! Per 32 columns each row gives 16 sums of two products; a tree of unpacks and adds brings eight
+//! rows' sums into one register. Against keeping a vector of partial sums per row, that costs about
+//! as many shuffles as it saves conversions and multiplications, and it makes the float part the
+//! same as the tiles' (`tiles.rs`), which is what the identical bits rest on.
+
+use super::formats::{Format, Kind, Scales};
+use super::load::{broadcast_pair, load_i8};
+use crate::matmul::Minimum;
+use crate::simd::ActivationBlock;
+use core::arch::x86_64::{
+    __m256, __m256i, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_blend_epi32, _mm256_cvtepi32_ps,
+    _mm256_fmadd_ps, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mullo_epi32,
+    _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_sign_epi8,
+    _mm256_sub_epi32, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+};
+
+/// Eight rows times one prepared activation row.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn eight_rows<F: Format>(rows: &[&[F::Block]; 8], x: &[ActivationBlock]) -> __m256 {
+    let mut acc = _mm256_setzero_ps();
+    let mut scales = Scales::new();
+    for (index, x) in x.chunks_exact(F::SUB_BLOCKS).enumerate() {
+        let blocks = rows.map(|row| &row[index]);
+        // SAFETY: this function's target features are what the call needs.
+        unsafe { F::scales(&blocks, &mut scales) };
+        for sub in 0..F::SUB_BLOCKS {
+            let whole = whole_sums::<F>(&blocks, sub, &x[sub], &scales);
+            acc = accumulate::<F::Kind>(acc, whole, &x[sub], scales.scale[sub], scales.min[sub], &scales.sub_min[sub]);
+        }
+    }
+    acc
+}
+
+/// Steps 2 and 3 of the order in `crate::matmul`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn accumulate<K: Kind>(
+    acc: __m256,
+    whole: __m256i,
+    x: &ActivationBlock,
+    scale: __m256,
+    min: __m256,
+    sub_min: &[__m256i; 2],
+) -> __m256 {
+    let unit = _mm256_set1_ps(x.unit);
+    let acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), _mm256_mul_ps(scale, unit), acc);
+    match K::MINIMUM {
+        Minimum::None => acc,
+        Minimum::Block => _mm256_fmadd_ps(min, _mm256_set1_ps(x.sum), acc),
+        Minimum::Half => {
+            let low = _mm256_mullo_epi32(sub_min[0], _mm256_set1_epi32(x.weighted[0]));
+            let high = _mm256_mullo_epi32(sub_min[1], _mm256_set1_epi32(x.weighted[1]));
+            let whole = _mm256_cvtepi32_ps(_mm256_add_epi32(low, high));
+            _mm256_fmadd_ps(whole, _mm256_mul_ps(min, unit), acc)
+        }
+    }
+}
+
+/// Step 1 once the halves' sums of bytes times `q` times the multiplier are there: takes the offset
+/// out and applies sub-scales.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn combine_halves<K: Kind>(
+    halves: [__m256i; 2],
+    offset: i32,
+    x: &ActivationBlock,
+    sub: &[__m256i; 2],
+) -> __m256i {
+    if !K::SUB_SCALES {
+        let whole = _mm256_add_epi32(halves[0], halves[1]);
+        if offset == 0 {
+            return whole;
+        }
+        return _mm256_sub_epi32(whole, _mm256_set1_epi32(offset.wrapping_mul(x.whole)));
+    }
+    let scaled = |half: usize| {
+        let correction = _mm256_set1_epi32(offset.wrapping_mul(x.weighted[half]));
+        let sum = if offset == 0 { halves[half] } else { _mm256_sub_epi32(halves[half], correction) };
+        _mm256_mullo_epi32(sum, sub[half])
+    };
+    _mm256_add_epi32(scaled(0), scaled(1))
+}
+
+/// Step 1 of the order for eight rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn whole_sums<F: Format>(blocks: &[&F::Block; 8], sub: usize, x: &ActivationBlock, scales: &Scales) -> __m256i {
+    let q = load_i8(&x.q);
+    let multiplier =
+        _mm256_blend_epi32::<0b1111_0000>(broadcast_pair(x.multiplier[0]), broadcast_pair(x.multiplier[1]));
+    let products = |row: usize| {
+        // SAFETY: this function's target features are what the call needs.
+        let values = unsafe { F::values(blocks[row], sub) };
+        if F::Kind::SIGNED {
+            _mm256_maddubs_epi16(_mm256_abs_epi8(values), _mm256_sign_epi8(q, values))
+        } else {
+            _mm256_maddubs_epi16(values, q)
+        }
+    };
+    let four = |first: usize| -> __m256i {
+        let pair = |row: usize| (products(row), products(row + 1));
+        match F::Kind::DEPTH {
+            4 => {
+                let ((a, b), (c, d)) = (pair(first), pair(first + 2));
+                _mm256_madd_epi16(fold_64_in_16(fold_32_in_16(a, b), fold_32_in_16(c, d)), multiplier)
+            }
+            2 => {
+                let ((a, b), (c, d)) = (pair(first), pair(first + 2));
+                let ab = _mm256_madd_epi16(fold_32_in_16(a, b), multiplier);
+                let cd = _mm256_madd_epi16(fold_32_in_16(c, d), multiplier);
+                fold_64(ab, cd)
+            }
+            _ => {
+                let ((a, b), (c, d)) = (pair(first), pair(first + 2));
+                let ab = fold_32(_mm256_madd_epi16(a, multiplier), _mm256_madd_epi16(b, multiplier));
+                let cd = fold_32(_mm256_madd_epi16(c, multiplier), _mm256_madd_epi16(d, multiplier));
+                fold_64(ab, cd)
+            }
+        }
+    };
+    // Four rows each, the first half's sums in the low 128 bits and the second's in the high.
+    let (low, high) = (four(0), four(4));
+    let halves = [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)];
+    combine_halves::<F::Kind>(halves, F::OFFSET, x, &scales.sub[sub])
+}
+
+/// `[a0 a1 b0 b1]` in 32-bit lanes out of two rows' `[a0 a1 a2 a3]`, pairs added: `a0 + a2` and so on.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fold_32(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b))
+}
+
+/// As [`fold_32`], adding 16-bit lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fold_32_in_16(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b))
+}
+
+/// The next step of the tree: 64 bits of each.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fold_64(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b))
+}
+
+/// As [`fold_64`], adding 16-bit lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fold_64_in_16(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b))
+}
