@@ -227,8 +227,9 @@ impl<'a> Reader<'a> {
             ValueType::Array => 12,
             other => other.fixed_bytes().unwrap_or(8) as u64,
         };
-        let Some(least_bytes) = len.checked_mul(least) else {
-            return Err(self.bad(place, format!("an array of {len} {} wraps around", element.name())));
+        let Some(least_bytes) = len.checked_mul(least).filter(|bytes| *bytes <= MAX_HEADER_BYTES) else {
+            let problem = format!("an array of {len} {} exceeds any header ({MAX_HEADER_BYTES} bytes)", element.name());
+            return Err(self.bad(place, problem));
         };
         let elements = self.take(least_bytes, place)?;
         // `take` bounded it by MAX_HEADER_BYTES.
@@ -349,8 +350,9 @@ impl<'a> Reader<'a> {
         let Some(bytes) = bytes else {
             return Err(self.bad(place, format!("the bytes of its shape {shape} in {dtype} exceed {MAX_TENSOR_BYTES}")));
         };
-        if start.checked_add(bytes).is_none() {
-            return Err(self.bad(place, format!("its offset {offset} and size {bytes} wrap around together")));
+        // File sizes are signed 64-bit numbers on every system.
+        if start.checked_add(bytes).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(self.bad(place, format!("its offset {offset} and size {bytes} lie beyond any file")));
         }
         header.tensors.push(TensorInfo { name, dtype, ne, n_dims, part, offset: start, bytes });
         Ok(())
