@@ -6,9 +6,9 @@
 use core::ffi::c_void;
 
 use strata_backend_abi::{
-    SizedStruct, StrataBufferDesc, StrataDeviceInfo, StrataDeviceOptions, StrataEntryArgs, StrataEntryResult,
-    StrataMemoryInfo, StrataOp, StrataProgramDesc, StrataProgramInfo, StrataRunArgs, StrataStr, StrataTensor,
-    StrataTextOut, read_sized,
+    STRATA_ABI_MINOR, SizedStruct, StrataBufferDesc, StrataDeviceInfo, StrataDeviceOptions, StrataEntryArgs,
+    StrataEntryResult, StrataMemoryInfo, StrataOp, StrataProgramDesc, StrataProgramInfo, StrataRunArgs, StrataStr,
+    StrataTensor, StrataTextOut, read_sized,
 };
 
 use crate::{Failure, Result};
@@ -26,13 +26,15 @@ macro_rules! wire {
             const NAME: &'static str = stringify!($name);
             const LEAST: u32 = $least;
         }
+        // In the first minor the two are the same; afterwards the struct may only grow.
         const _: () = assert!(<$name as SizedStruct>::SIZE >= $least);
+        const _: () = assert!(STRATA_ABI_MINOR > 0 || <$name as SizedStruct>::SIZE == $least);
     )*};
 }
 
 wire! {
     StrataTensor = 104,
-    StrataOp = 160,
+    StrataOp = 176,
     StrataProgramDesc = 80,
     StrataProgramInfo = 24,
     StrataRunArgs = 48,

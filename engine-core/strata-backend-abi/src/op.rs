@@ -21,13 +21,14 @@ pub const STRATA_MAX_INTS: usize = 8;
 pub const STRATA_NO_OPERAND: u32 = u32::MAX;
 
 /// One operation. Operand slots hold indices into the program's tensors; slot 0 is the (first) result.
+/// cbindgen:field-names=[struct_size, kind, flags, layer, operand, f, i]
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct StrataOp {
     pub struct_size: u32,
     /// `StrataOpKind`.
     pub kind: u32,
-    /// `STRATA_OP_FLAG_*`.
+    /// None are defined in this version: 0.
     pub flags: u32,
     /// What made this op, for messages: the model's layer, or -1.
     pub layer: i32,

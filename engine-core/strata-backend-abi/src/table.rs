@@ -19,7 +19,7 @@ pub enum StrataLogLevel {
 /// Takes one line of talk from the plugin. May be called from any thread.
 pub type StrataLogFn = unsafe extern "C" fn(context: *mut c_void, level: u32, text: StrataStr);
 
-/// What the host gives the entry.
+/// What the host gives the entry. It calls the entry once per library and process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct StrataEntryArgs {
@@ -32,8 +32,8 @@ pub struct StrataEntryArgs {
     /// Number that the plugin puts into each handle it makes.
     pub instance: u64,
     pub host_version: StrataStr,
-    /// Optional; default: no log.
-    pub log: Option<StrataLogFn>,
+    /// A `StrataLogFn`. Optional; default: no log. Function and context stay valid while the process lives.
+    pub log: Option<unsafe extern "C" fn(context: *mut c_void, level: u32, text: StrataStr)>,
     pub log_context: *mut c_void,
 }
 sized_struct!(StrataEntryArgs);
@@ -73,12 +73,16 @@ pub struct StrataBackend {
     /// Text of this thread's last failed call, more than the status says. May be empty.
     pub last_error: Option<unsafe extern "C" fn(out: *mut StrataTextOut)>,
 
+    /// Looks at the machine: how many devices this plugin could open.
     pub device_count: Option<unsafe extern "C" fn(count: *mut u32) -> i32>,
+    /// Describes the device at an index below the last `device_count`.
     pub device_info: Option<unsafe extern "C" fn(index: u32, out: *mut StrataDeviceInfo) -> i32>,
+    /// Opens the device at an index below the last `device_count`.
     pub device_open:
         Option<unsafe extern "C" fn(index: u32, options: *const StrataDeviceOptions, out: *mut StrataHandle) -> i32>,
     /// Frees the device and everything on it.
     pub device_close: Option<unsafe extern "C" fn(device: StrataHandle) -> i32>,
+    /// Memory of the device as it is now.
     pub device_memory: Option<unsafe extern "C" fn(device: StrataHandle, out: *mut StrataMemoryInfo) -> i32>,
     /// Optional; default: empty. What was chosen when the device was opened and why, one line.
     pub device_report: Option<unsafe extern "C" fn(device: StrataHandle, out: *mut StrataTextOut) -> i32>,
@@ -96,14 +100,17 @@ pub struct StrataBackend {
         ) -> i32,
     >,
 
+    /// Allocates; the buffer starts at a multiple of `STRATA_BUFFER_ALIGNMENT`.
     pub buffer_alloc: Option<
         unsafe extern "C" fn(device: StrataHandle, desc: *const StrataBufferDesc, out: *mut StrataHandle) -> i32,
     >,
     /// Optional; default: not possible, the host copies. Uses the host's memory in place, for
-    /// reading only; it stays valid and unchanged until the buffer is freed.
+    /// reading only; it stays valid and unchanged until the buffer is freed. The start has the alignment
+    /// of the host's memory (32 in a GGUF file), not `STRATA_BUFFER_ALIGNMENT`.
     pub buffer_import: Option<
         unsafe extern "C" fn(device: StrataHandle, data: *const c_void, bytes: u64, out: *mut StrataHandle) -> i32,
     >,
+    /// Frees. The host frees the programs that use the buffer first.
     pub buffer_free: Option<unsafe extern "C" fn(buffer: StrataHandle) -> i32>,
     /// Waits for work that uses the buffer, then copies from the host.
     pub buffer_write:
@@ -121,24 +128,30 @@ pub struct StrataBackend {
             bytes: u64,
         ) -> i32,
     >,
-    /// Optional; default: no host-visible buffers. Address of a host-visible buffer.
+    /// Optional; default: no host-visible buffers. Address of a host-visible buffer, the same for its whole
+    /// life. What the host wrote there is seen by the next run; a run's results are seen after a wait.
     pub buffer_map: Option<unsafe extern "C" fn(buffer: StrataHandle, out: *mut *mut c_void) -> i32>,
 
     /// Compiles; may rearrange constant tensors into memory of its own.
     pub program_compile: Option<
         unsafe extern "C" fn(device: StrataHandle, desc: *const StrataProgramDesc, out: *mut StrataHandle) -> i32,
     >,
-    /// Optional; default: zeros.
+    /// Optional; default: zeros. What the program costs.
     pub program_info: Option<unsafe extern "C" fn(program: StrataHandle, out: *mut StrataProgramInfo) -> i32>,
+    /// Runs once. A failure of work that goes on after the return is told by the next call on the device.
     pub program_run: Option<unsafe extern "C" fn(program: StrataHandle, args: *const StrataRunArgs) -> i32>,
+    /// Waits for its work, then frees.
     pub program_free: Option<unsafe extern "C" fn(program: StrataHandle) -> i32>,
 
-    /// Optional, all four or none; default: no events, the host synchronises instead.
+    /// Optional, all four event entries or none; default: no events, the host synchronises instead. An event
+    /// that no run has signalled yet is not signalled.
     pub event_create: Option<unsafe extern "C" fn(device: StrataHandle, out: *mut StrataHandle) -> i32>,
-    /// `Ok` or `NotReady`.
+    /// Optional, see `event_create`. `Ok` or `NotReady`. From any thread, also beside other calls on the device.
     pub event_query: Option<unsafe extern "C" fn(event: StrataHandle) -> i32>,
-    /// Blocks the caller until the event is signalled.
+    /// Optional, see `event_create`. Blocks the caller until the event is signalled. From any thread, also
+    /// beside other calls on the device.
     pub event_wait: Option<unsafe extern "C" fn(event: StrataHandle) -> i32>,
+    /// Optional, see `event_create`.
     pub event_free: Option<unsafe extern "C" fn(event: StrataHandle) -> i32>,
 }
 sized_struct!(StrataBackend);

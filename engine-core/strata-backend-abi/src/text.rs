@@ -38,8 +38,9 @@ impl StrataStr {
     }
 }
 
-/// A caller-owned place for text. The callee writes at most `capacity` bytes of UTF-8 and sets
-/// `len` to the whole text's length, so that a caller can tell that it was cut.
+/// A caller-owned place for text. The callee writes the first `capacity` bytes of the UTF-8 text and
+/// sets `len` to the whole text's length, so that a caller can tell that it was cut. A cut may fall
+/// inside a character.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct StrataTextOut {
