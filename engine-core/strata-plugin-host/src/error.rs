@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use strata_backend_abi::{StrataStatus, abi_version};
 use strata_diag::catalogue::plugin as codes;
-use strata_diag::{Code, Diagnose};
+use strata_diag::{Code, Diagnose, Diagnostic};
 
 /// Range of ABI versions as they cross the boundary, lowest and highest.
 pub type AbiRange = (u32, u32);
@@ -15,8 +15,6 @@ pub type AbiRange = (u32, u32);
 pub enum PluginError {
     #[error("cannot use the plugin descriptor `{}`: {reason}", path.display())]
     Descriptor { path: PathBuf, reason: String },
-    #[error("plugin library `{}` cannot be used: {reason}", path.display())]
-    Library { path: PathBuf, reason: String },
     #[error("plugin library `{}` has {got} bytes, its descriptor says {expected}", path.display())]
     Size { path: PathBuf, expected: u64, got: u64 },
     #[error("plugin library `{}` is not the file that its descriptor names", path.display())]
@@ -27,6 +25,8 @@ pub enum PluginError {
     OtherMachine { path: PathBuf, what: &'static str, expected: String, got: String },
     #[error("plugin `{}` needs glibc {needs}, this machine has {has}", path.display())]
     LibcTooOld { path: PathBuf, needs: String, has: String },
+    #[error("plugin `{plugin}` needs driver {needs}, this machine has {has}")]
+    DriverTooOld { plugin: String, needs: String, has: String },
     #[error("the system's loader refuses `{}`: {message}", path.display())]
     Load { path: PathBuf, message: String },
     #[error("library `{}` has no plugin entry point `{symbol}`", path.display())]
@@ -67,6 +67,9 @@ pub enum PluginError {
     GpuUnavailable { asked: String, reasons: Vec<String>, arch_missing: bool },
     #[error("no backend can be used on this machine")]
     NoBackend { reasons: Vec<String> },
+    /// What the probe process said about the plugin or one of its devices.
+    #[error("{0}")]
+    Reported(Box<Diagnostic>),
 }
 
 impl PluginError {
@@ -155,10 +158,11 @@ impl Diagnose for PluginError {
     fn code(&self) -> &'static Code {
         match self {
             PluginError::Descriptor { .. } | PluginError::Identity { .. } => codes::PLUGIN_DESCRIPTOR,
-            PluginError::Library { .. } | PluginError::Size { .. } | PluginError::Digest { .. } => codes::PLUGIN_DIGEST,
+            PluginError::Size { .. } | PluginError::Digest { .. } => codes::PLUGIN_DIGEST,
             PluginError::NotALibrary { .. } => codes::PLUGIN_FILE,
             PluginError::OtherMachine { .. } => codes::PLUGIN_ARCH,
             PluginError::LibcTooOld { .. } => codes::PLUGIN_LIBC,
+            PluginError::DriverTooOld { .. } => codes::DRIVER_UNUSABLE,
             PluginError::Load { .. } => codes::PLUGIN_LOAD,
             PluginError::EntryMissing { .. } => codes::PLUGIN_ENTRY,
             PluginError::Abi { .. } | PluginError::Layout { .. } => codes::PLUGIN_ABI,
@@ -180,6 +184,7 @@ impl Diagnose for PluginError {
             PluginError::GpuUnavailable { arch_missing: true, .. } => codes::ARCH_MISSING,
             PluginError::GpuUnavailable { .. } => codes::GPU_UNAVAILABLE,
             PluginError::NoBackend { .. } => codes::NO_BACKEND,
+            PluginError::Reported(diagnostic) => diagnostic.code,
         }
     }
 
@@ -202,6 +207,7 @@ impl Diagnose for PluginError {
             PluginError::GpuUnavailable { reasons, .. } | PluginError::NoBackend { reasons } => {
                 reasons.iter().map(|reason| ("candidate", reason.clone())).collect()
             }
+            PluginError::Reported(diagnostic) => diagnostic.facts.clone(),
             _ => Vec::new(),
         }
     }
@@ -209,7 +215,6 @@ impl Diagnose for PluginError {
     fn hints(&self) -> Vec<String> {
         let line = match self {
             PluginError::Descriptor { .. }
-            | PluginError::Library { .. }
             | PluginError::Size { .. }
             | PluginError::Digest { .. }
             | PluginError::NotALibrary { .. }
@@ -235,6 +240,8 @@ impl Diagnose for PluginError {
             PluginError::Call { status: StrataStatus::OutOfMemory, .. } => {
                 "use a smaller `--max-context`, a smaller model, or close what else uses the device"
             }
+            PluginError::DriverTooOld { .. } => "update the driver",
+            PluginError::Reported(diagnostic) => return diagnostic.hints.clone(),
             _ => return Vec::new(),
         };
         vec![line.to_owned()]

@@ -14,22 +14,28 @@
 //! All unsafe code is in `raw.rs`.
 
 mod builder;
+mod check;
 mod describe;
 mod device;
+mod elf;
 mod error;
 mod plugin;
+mod probe;
 mod raw;
 mod signature;
 mod spec;
 mod validate;
+mod verify;
 
 pub use builder::{
     Attention, Dim, ExpertMatMul, KvStore, ProgramBuilder, Rope, RouterTopK, ScalarMax, TensorId, contiguous_strides,
 };
+pub use check::numeric_check;
 pub use describe::describe;
 pub use device::{Buffer, Device, DeviceInfo, DeviceOptions, Event, HostMemory, MemoryInfo, Program, ProgramInfo};
 pub use error::{AbiRange, PluginError, status_text};
 pub use plugin::{OpenOptions, Plugin, PluginEntry};
+pub use probe::{ProbeCommand, ProbeOptions, ProbeOutcome, ProbedDevice, child_main};
 pub use raw::LogSink;
 pub use spec::{ProgramSpec, Support};
 pub use strata_backend_abi as abi;

@@ -1,15 +1,17 @@
 //! A plugin, from its descriptor to its devices. Verification of the file is `verify.rs`, the
 //! child process is `probe.rs`, the calls are `raw.rs`. Called by whoever needs a device.
 
+use crate::probe::{ProbeOptions, ProbeOutcome, probe};
 use crate::raw::{self, RawDevice, Table};
+use crate::verify::{Machine, verify};
 use crate::{Device, DeviceInfo, DeviceOptions, LogSink, PluginError};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strata_backend_abi::{StrataDeviceKind, StrataLogLevel, StrataStatus};
-use strata_manifest::{BackendKind, Document, PluginDescriptor, Sha256Digest};
+use strata_manifest::{BackendKind, Document, PluginDescriptor, Receipt, Sha256Digest};
 
 /// A descriptor that was read, and where it lies: the right to open one library.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,20 @@ impl PluginEntry {
             wrong(format!("{error}{cause}"))
         })?;
         Ok(PluginEntry { descriptor, path })
+    }
+
+    /// The plugins of an installation, in the order in which they are considered. One whose
+    /// descriptor cannot be used does not hide the others.
+    pub fn from_receipt(prefix: &Path, receipt: &Receipt) -> Vec<(String, Result<PluginEntry, PluginError>)> {
+        let entry = |descriptor: &str| {
+            let relative = Path::new(descriptor);
+            if relative.components().any(|part| !matches!(part, Component::Normal(_))) {
+                let reason = "the receipt names a path that is not inside the installation".to_owned();
+                return Err(PluginError::Descriptor { path: relative.to_owned(), reason });
+            }
+            PluginEntry::from_descriptor(&prefix.join(relative))
+        };
+        receipt.plugins.iter().map(|plugin| (plugin.name.clone(), entry(&plugin.descriptor))).collect()
     }
 
     pub fn descriptor(&self) -> &PluginDescriptor {
@@ -56,6 +72,8 @@ impl PluginEntry {
 /// How a plugin is opened.
 #[derive(Clone)]
 pub struct OpenOptions {
+    /// How it is tried in a child process first; `None`: not at all.
+    pub probe: Option<ProbeOptions>,
     /// Takes the plugin's log lines, from any thread.
     pub log: LogSink,
 }
@@ -63,13 +81,18 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Opens at once, without a child process before: for tests, the conformance kit and the child itself.
     pub fn in_process() -> OpenOptions {
-        OpenOptions { log: Arc::new(|_: StrataLogLevel, _: &str| {}) }
+        OpenOptions { probe: None, log: Arc::new(|_: StrataLogLevel, _: &str| {}) }
+    }
+
+    /// The product's way: tried in a child first.
+    pub fn probed(probe: ProbeOptions) -> OpenOptions {
+        OpenOptions { probe: Some(probe), ..OpenOptions::in_process() }
     }
 }
 
 impl fmt::Debug for OpenOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenOptions").finish_non_exhaustive()
+        f.debug_struct("OpenOptions").field("probe", &self.probe).finish_non_exhaustive()
     }
 }
 
@@ -78,35 +101,86 @@ impl fmt::Debug for OpenOptions {
 pub struct Plugin {
     table: Arc<Table>,
     entry: Arc<PluginEntry>,
+    probe: Option<Arc<ProbeOutcome>>,
 }
 
 /// Libraries that this process has opened. A library is one set of static variables, so a second
 /// `open` of the same file is the same plugin and not a second instance.
-static OPENED: Mutex<Option<HashMap<PathBuf, (Sha256Digest, Plugin)>>> = Mutex::new(None);
+static OPENED: Mutex<BTreeMap<PathBuf, (Sha256Digest, Plugin)>> = Mutex::new(BTreeMap::new());
 
 /// Never 0, so that a handle that a plugin forgot to fill in is noticed.
 static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(0x5354_0001);
 
 impl Plugin {
-    /// Verifies and opens. When this process has it open already, that one is returned and
-    /// `options.log` is not used.
+    /// Verifies, tries in a child if so asked, and opens. When this process has it open already,
+    /// that one is returned: neither is it tried again, nor is `options.log` used.
     pub fn open(entry: &PluginEntry, options: &OpenOptions) -> Result<Plugin, PluginError> {
-        let library = entry.library_path();
-        let digest = entry.descriptor.sha256;
-        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        let opened = opened.get_or_insert_default();
-        if let Some((before, plugin)) = opened.get(&library) {
-            if *before == digest {
-                return Ok(plugin.clone());
+        if let Some(plugin) = Plugin::opened(&opened(), entry)? {
+            return Ok(plugin);
+        }
+        let machine = Machine::this();
+        let library = verify(entry, &machine)?;
+        // Without the lock: a child may take long, and other plugins need not wait for it.
+        let outcome = options.probe.as_ref().map(|options| probe(entry, options, &machine)).transpose()?;
+        let mut plugin = Plugin::load(entry, &library, options)?;
+        if let (Some(mut outcome), Some(options)) = (outcome, &options.probe) {
+            // A card that was added since the plugin was tried has not been tried.
+            if outcome.remembered && !plugin.all_tried(&outcome)? {
+                outcome = probe(entry, &ProbeOptions { retry: true, ..options.clone() }, &machine)?;
             }
-            let message = "another library was opened from this path before, in this process".to_owned();
-            return Err(PluginError::Load { path: library, message });
+            plugin.probe = Some(Arc::new(outcome));
+        }
+        if let Some((_, listed)) = opened().get_mut(&entry.library_path()) {
+            listed.probe.clone_from(&plugin.probe);
+        }
+        Ok(plugin)
+    }
+
+    fn opened(
+        opened: &BTreeMap<PathBuf, (Sha256Digest, Plugin)>,
+        entry: &PluginEntry,
+    ) -> Result<Option<Plugin>, PluginError> {
+        let path = entry.library_path();
+        match opened.get(&path) {
+            None => Ok(None),
+            Some((digest, plugin)) if *digest == entry.descriptor.sha256 => Ok(Some(plugin.clone())),
+            Some(_) => {
+                let message = "another library was opened from this path before, in this process".to_owned();
+                Err(PluginError::Load { path, message })
+            }
+        }
+    }
+
+    fn load(entry: &PluginEntry, library: &Path, options: &OpenOptions) -> Result<Plugin, PluginError> {
+        let mut opened = opened();
+        // Another thread may have been quicker.
+        if let Some(plugin) = Plugin::opened(&opened, entry)? {
+            return Ok(plugin);
         }
         let instance = NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed);
-        let table = raw::load(&library, entry.name(), instance, Arc::clone(&options.log))?;
-        let plugin = Plugin { table: Arc::new(table), entry: Arc::new(entry.clone()) };
-        opened.insert(library, (digest, plugin.clone()));
+        let table = raw::load(library, entry.name(), instance, Arc::clone(&options.log))?;
+        let (name, version) = table.identity();
+        let descriptor = &entry.descriptor;
+        for (what, library, said) in
+            [("name", name, descriptor.name.clone()), ("version", version, descriptor.version.to_string())]
+        {
+            if library != said {
+                return Err(PluginError::Identity { plugin: entry.name().to_owned(), what, library, descriptor: said });
+            }
+        }
+        let plugin = Plugin { table: Arc::new(table), entry: Arc::new(entry.clone()), probe: None };
+        opened.insert(entry.library_path(), (descriptor.sha256, plugin.clone()));
         Ok(plugin)
+    }
+
+    fn all_tried(&self, outcome: &ProbeOutcome) -> Result<bool, PluginError> {
+        let tried = |uid: &str| outcome.devices.iter().any(|device| device.uid == uid);
+        Ok(self.device_slots()?.iter().flatten().all(|info| tried(&info.uid)))
+    }
+
+    /// How it went when the plugin was tried; `None` when it was opened without.
+    pub fn probe(&self) -> Option<&ProbeOutcome> {
+        self.probe.as_deref()
     }
 
     pub fn name(&self) -> &str {
@@ -158,8 +232,18 @@ impl Plugin {
             return Err(PluginError::InvalidCall { call: "open_device", reason });
         }
         let info = self.device_info(index)?;
+        self.passed_probe(&info)?;
         let raw = RawDevice::open(&self.table, index, options.n_threads, options.reserve_bytes, &options.variant)?;
         Ok(Device::new(raw, info))
+    }
+
+    /// A device on which the plugin failed in the child is not opened here.
+    pub fn passed_probe(&self, info: &DeviceInfo) -> Result<(), PluginError> {
+        let tried = self.probe.iter().flat_map(|outcome| &outcome.devices);
+        match tried.filter(|device| device.uid == info.uid).find_map(|device| device.failure.clone()) {
+            Some(failure) => Err(PluginError::Reported(Box::new(failure))),
+            None => Ok(()),
+        }
     }
 
     fn device_info(&self, index: u32) -> Result<DeviceInfo, PluginError> {
@@ -187,6 +271,11 @@ impl Plugin {
             memory_free: info.memory_free,
         })
     }
+}
+
+fn opened() -> MutexGuard<'static, BTreeMap<PathBuf, (Sha256Digest, Plugin)>> {
+    // Each change is one insertion, so what a panicking thread left is whole.
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Plugin {
