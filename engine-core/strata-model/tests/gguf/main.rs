@@ -5,7 +5,10 @@ mod cases;
 mod hostile;
 mod inspect;
 mod properties;
+mod replay;
+mod seeds;
 mod split;
+mod walk;
 mod whole;
 
 use std::path::PathBuf;
