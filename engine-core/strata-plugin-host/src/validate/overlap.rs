@@ -16,11 +16,13 @@ pub(super) fn overlaps(a: &View, b: &View) -> bool {
 fn interleave(a: &View, b: &View, k: usize) -> bool {
     let Some(pitch) = pitch(a, b, k) else { return false };
     let (Some(inner_a), Some(inner_b)) = (inner_span(a, k), inner_span(b, k)) else { return false };
-    let (start_a, start_b) = (a.offset % pitch, b.offset % pitch);
-    let (Some(end_a), Some(end_b)) = (start_a.checked_add(inner_a), start_b.checked_add(inner_b)) else {
-        return false;
+    // A period begins wherever `a` does: views need not start at a multiple of the pitch.
+    let start_b = if b.offset >= a.offset {
+        (b.offset - a.offset) % pitch
+    } else {
+        (pitch - (a.offset - b.offset) % pitch) % pitch
     };
-    end_a <= pitch && end_b <= pitch && (end_a <= start_b || end_b <= start_a)
+    inner_a <= start_b && start_b.checked_add(inner_b).is_some_and(|end_b| end_b <= pitch)
 }
 
 /// The common pitch: the smallest outer stride, of which every other outer stride is a multiple.
