@@ -44,6 +44,10 @@ pub enum ModelError {
     #[error("`{}` changed while it was in use: it had {opened} bytes and has {now} now", path.display())]
     Changed { path: PathBuf, opened: u64, now: u64 },
 
+    /// A read from the file failed while it was in use, though its size is right again or still.
+    #[error("a part of `{}` could not be read while it was in use", path.display())]
+    ReadFault { path: PathBuf },
+
     /// A number in the file cannot be: it wraps, exceeds what any model has, or contradicts another.
     #[error("`{}`: {place}: {problem}", path.display())]
     Bad {
@@ -107,6 +111,7 @@ impl ModelError {
             | ModelError::BigEndian { path, .. }
             | ModelError::Truncated { path, .. }
             | ModelError::Changed { path, .. }
+            | ModelError::ReadFault { path }
             | ModelError::Bad { path, .. }
             | ModelError::WrongType { path, .. }
             | ModelError::MissingKey { path, .. }
@@ -128,7 +133,7 @@ impl Diagnose for ModelError {
     fn code(&self) -> &'static Code {
         match self {
             ModelError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => general::MODEL_NOT_FOUND,
-            ModelError::Io { .. } => general::FILE_UNREADABLE,
+            ModelError::Io { .. } | ModelError::ReadFault { .. } => general::FILE_UNREADABLE,
             ModelError::NotAModel { .. } => model::NOT_A_MODEL,
             ModelError::UnsupportedVersion { .. } | ModelError::BigEndian { .. } => model::UNSUPPORTED_GGUF_VERSION,
             ModelError::Truncated { .. } | ModelError::Changed { .. } => model::TRUNCATED_MODEL,
@@ -146,7 +151,7 @@ impl Diagnose for ModelError {
         let mut facts: Vec<(&'static str, String)> =
             self.path().map(|path| ("file", path.display().to_string())).into_iter().collect();
         match self {
-            ModelError::Io { .. } | ModelError::RowSize { .. } => {}
+            ModelError::Io { .. } | ModelError::ReadFault { .. } | ModelError::RowSize { .. } => {}
             ModelError::NotAModel { found, .. } => facts.push(("starts with", found.clone())),
             ModelError::UnsupportedVersion { version, .. } | ModelError::BigEndian { version, .. } => {
                 facts.push(("version", version.to_string()));
@@ -210,6 +215,9 @@ impl Diagnose for ModelError {
             }
             ModelError::Changed { .. } => {
                 "something wrote to the file or is still downloading it: start again when it is whole"
+            }
+            ModelError::ReadFault { .. } => {
+                "the file was changed for a moment, or its disk fails: see the system's log"
             }
             ModelError::Bad { .. } => "the file is damaged or was made wrongly: compare its digest with the source's",
             ModelError::UnsupportedTensorType { .. } => {

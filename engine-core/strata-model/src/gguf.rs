@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use looks_like::LooksLike;
-pub use mapping::Mapping;
+pub use mapping::{Mapping, guard_mappings};
 pub use parse::{MAX_HEADER_BYTES, MAX_KEYS, MAX_TENSOR_BYTES, MAX_TENSORS};
 pub use tensor::{ForeignTensor, TensorInfo, type_name};
 pub use value::{Array, Value, ValueType};

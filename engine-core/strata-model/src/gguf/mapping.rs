@@ -1,9 +1,14 @@
 //! A model file's bytes: mapped from disk, or held in memory for tests. The only place of this
 //! crate with unsafe code.
-#![expect(unsafe_code, reason = "memory-mapping a file is an unsafe call")]
+#![expect(unsafe_code, reason = "memory-mapping a file and outliving its shrinking are unsafe calls")]
+
+mod guard;
 
 use crate::ModelError;
+use guard::Watch;
 use std::path::Path;
+
+pub use guard::guard_mappings;
 
 /// The bytes of one file, for as long as this lives.
 #[derive(Debug)]
@@ -13,7 +18,8 @@ pub struct Mapping {
 
 #[derive(Debug)]
 enum Source {
-    Mapped { map: memmap2::Mmap, file: fs_err::File },
+    // The watch ends before the mapping does.
+    Mapped { watch: Watch, map: memmap2::Mmap, file: fs_err::File },
     Memory(Vec<u8>),
 }
 
@@ -35,7 +41,7 @@ impl Mapping {
         // that was checked before a read: text is checked as UTF-8 at each access and every range
         // is taken from bounds that were copied out of the file.
         let map = unsafe { memmap2::MmapOptions::new().map(&file) }.map_err(io)?;
-        Ok(Mapping { source: Source::Mapped { map, file } })
+        Ok(Mapping { source: Source::Mapped { watch: Watch::new(&map), map, file } })
     }
 
     pub(super) fn from_memory(bytes: Vec<u8>) -> Mapping {
@@ -60,9 +66,15 @@ impl Mapping {
 
     /// See [`crate::gguf::Gguf::check_unchanged`].
     pub(super) fn check_unchanged(&self, path: &Path) -> Result<(), ModelError> {
-        let Source::Mapped { map, file } = &self.source else { return Ok(()) };
+        let Source::Mapped { watch, map, file } = &self.source else { return Ok(()) };
         let now = file.metadata().map_err(|source| ModelError::Io { path: path.to_owned(), source })?.len();
         let opened = map.len() as u64;
-        if now == opened { Ok(()) } else { Err(ModelError::Changed { path: path.to_owned(), opened, now }) }
+        if now != opened {
+            return Err(ModelError::Changed { path: path.to_owned(), opened, now });
+        }
+        if watch.faulted() {
+            return Err(ModelError::ReadFault { path: path.to_owned() });
+        }
+        Ok(())
     }
 }
