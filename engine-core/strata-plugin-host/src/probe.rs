@@ -6,13 +6,13 @@
 //! which saves the child next time.
 //!
 //! The binary that calls [`crate::Plugin::open`] gives a [`ProbeCommand`] that starts it again in
-//! a mode that does nothing but call [`child_main`].
+//! a mode that does nothing but call [`probe_child`].
 
 mod cache;
 mod child;
 mod report;
 
-pub use child::child_main;
+pub use child::probe_child;
 
 use crate::verify::Machine;
 use crate::{PluginEntry, PluginError};

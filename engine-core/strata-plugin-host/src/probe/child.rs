@@ -8,10 +8,11 @@ use std::path::Path;
 use strata_diag::{Diagnostic, ExitStatus};
 
 /// All that the probe mode of a binary does: tries the plugin of this descriptor and writes lines
-/// for the parent to `out`, its stdout. The result says how the process should end.
-pub fn child_main(descriptor: &Path, out: &mut dyn Write) -> ExitStatus {
+/// for the parent to stdout. The result says how the process should end.
+pub fn probe_child(descriptor: &Path) -> ExitStatus {
     raw::expendable();
     let mut say = |line: &Line| {
+        let mut out = std::io::stdout().lock();
         // Starts on a line of its own, whatever the plugin has printed. A parent that is gone needs no report.
         let _ = write!(out, "\n{LINE_PREFIX}{}\n", line.to_json());
         let _ = out.flush();
