@@ -91,7 +91,8 @@ fn compare(
                 Judge::RowScale(share) => share * rms,
             };
             let error = (got - element.value).abs();
-            let right = if allowed == 0.0 { *got == element.value } else { error <= allowed };
+            // Written so that a NaN is wrong.
+            let right = error <= allowed || got.total_cmp(&element.value).is_eq();
             if !right {
                 return Err(Stop::Failed(format!(
                     "element [{i0}, {}, {}, {}] of {kind:?} is {got:e}, expected {:e}; error {error:.3e}, allowed \
@@ -181,9 +182,9 @@ pub(crate) fn same_bits(bench: &Bench, case: &Case) -> Result<Worst, Stop> {
         untouched(&fewer, &before, &after)?;
     }
     if case.carries_state {
-        in_parts(bench, case, &base)?
+        in_parts(bench, case, &base)?;
     } else {
-        alone(bench, case, &before, &base)?
+        alone(bench, case, &before, &base)?;
     }
     Ok(Worst::default())
 }

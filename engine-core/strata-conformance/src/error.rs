@@ -19,8 +19,8 @@ impl Diagnose for ConformError {
     fn code(&self) -> &'static Code {
         match self {
             ConformError::Plugin(error) => error.code(),
-            ConformError::Gaps { .. } => &catalogue::general::BAD_INPUT,
-            ConformError::NoGroup { .. } => &catalogue::general::BAD_OPTION,
+            ConformError::Gaps { .. } => catalogue::general::BAD_INPUT,
+            ConformError::NoGroup { .. } => catalogue::general::BAD_OPTION,
         }
     }
 

@@ -14,12 +14,14 @@ pub enum Expect {
     Wrong,
 }
 
-/// One entry. `op` and `format` may be `*`; `case` is a part of the case's name.
+/// One entry. `op` and `format` may be `*`, then without the formats in `except`; `case` is a part
+/// of the case's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
     pub backend: String,
     pub op: String,
     pub format: String,
+    pub except: Vec<String>,
     pub case: Option<String>,
     pub variant: Option<String>,
     pub expect: Expect,
@@ -77,6 +79,7 @@ impl Gaps {
             gap.backend == place.backend
                 && matches(&gap.op, place.op)
                 && matches(&gap.format, place.format)
+                && !gap.except.iter().any(|format| format == place.format)
                 && gap.case.as_ref().is_none_or(|part| place.case.contains(part.as_str()))
                 && gap.variant.as_ref().is_none_or(|variant| variant == place.variant)
         })
@@ -89,9 +92,10 @@ impl FromIterator<Gap> for Gaps {
     }
 }
 
+const FIELDS: [&str; 8] = ["backend", "op", "format", "except", "case", "variant", "expect", "reason"];
+
 fn gap(entry: &toml::Value) -> Result<Gap, String> {
     let table = entry.as_table().ok_or("not a table")?;
-    const FIELDS: [&str; 7] = ["backend", "op", "format", "case", "variant", "expect", "reason"];
     if let Some(key) = table.keys().find(|key| !FIELDS.contains(&key.as_str())) {
         return Err(format!("unknown field `{key}`"));
     }
@@ -101,6 +105,16 @@ fn gap(entry: &toml::Value) -> Result<Gap, String> {
         Some(_) => Err(format!("`{name}` is not a text, or empty")),
     };
     let required = |name: &str| optional(name)?.ok_or(format!("no `{name}`"));
+    let except = match table.get("except") {
+        None => Vec::new(),
+        Some(toml::Value::Array(formats)) => formats
+            .iter()
+            .map(|format| {
+                format.as_str().map(str::to_owned).ok_or("`except` holds something that is no text".to_owned())
+            })
+            .collect::<Result<_, _>>()?,
+        Some(_) => return Err("`except` is not a list of formats".to_owned()),
+    };
     let expect = match optional("expect")?.as_deref() {
         None | Some("unsupported") => Expect::Unsupported,
         Some("wrong") => Expect::Wrong,
@@ -110,6 +124,7 @@ fn gap(entry: &toml::Value) -> Result<Gap, String> {
         backend: required("backend")?,
         op: required("op")?,
         format: required("format")?,
+        except,
         case: optional("case")?,
         variant: optional("variant")?,
         expect,
@@ -132,6 +147,14 @@ mod tests {
         assert!(gaps.find(Place { case: "default D64 T1", ..place }).is_none());
         assert!(gaps.find(Place { backend: "y", ..place }).is_none());
         assert!(gaps.find(Place { op: "mat_mul", ..place }).is_none());
+
+        let gaps = Gaps::parse(
+            "[[gap]]\nbackend = 'x'\nop = 'mat_mul'\nformat = '*'\nexcept = ['F32', 'F16']\nreason = 'floats only'",
+        )
+        .unwrap();
+        let place = Place { op: "mat_mul", format: "Q4_K", ..place };
+        assert!(gaps.find(place).is_some());
+        assert!(gaps.find(Place { format: "F16", ..place }).is_none());
     }
 
     #[test]

@@ -83,13 +83,17 @@ pub(crate) fn f64_to_bf16(value: f64) -> u16 {
 mod tests {
     use super::*;
 
+    fn same(ours: f64, theirs: f64) -> bool {
+        ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan())
+    }
+
     #[test]
     fn every_half_decodes_and_encodes_as_the_half_crate_does() {
         for bits in 0..=u16::MAX {
             let (ours, theirs) = (f16_to_f64(bits), half::f16::from_bits(bits).to_f64());
-            assert!(ours == theirs || (ours.is_nan() && theirs.is_nan()), "f16 {bits:04x}: {ours} {theirs}");
+            assert!(same(ours, theirs), "f16 {bits:04x}: {ours} {theirs}");
             let (ours, theirs) = (bf16_to_f64(bits), half::bf16::from_bits(bits).to_f64());
-            assert!(ours == theirs || (ours.is_nan() && theirs.is_nan()), "bf16 {bits:04x}: {ours} {theirs}");
+            assert!(same(ours, theirs), "bf16 {bits:04x}: {ours} {theirs}");
             if !f16_to_f64(bits).is_nan() {
                 assert_eq!(f64_to_f16(f16_to_f64(bits)), bits);
             }

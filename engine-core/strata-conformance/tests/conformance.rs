@@ -1,1 +1,161 @@
-fn main() {}
+//! The CPU plugin (its scalar variant and its best) and the plugin in C against the oracle, one
+//! named test per op and format.
+//!
+//! The CPU plugin is the one in `STRATA_TEST_PLUGIN_DIR` (the folder of its `cpu.plugin.json`), else
+//! it is built into this build's own target directory. A plugin is made and opened when the first
+//! test asks for it, so listing tests builds nothing.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use strata_conformance::{Bench, Gaps, GroupReport, groups, run_group};
+use strata_manifest::{BackendKind, Document, PluginDescriptor, Sha256Digest, Version};
+use strata_plugin_host::{OpenOptions, Plugin, PluginEntry};
+
+/// A plugin under test.
+struct Subject {
+    name: &'static str,
+    variant: &'static str,
+    descriptor: fn() -> Result<PathBuf, String>,
+    gaps: fn() -> Result<Gaps, String>,
+    bench: OnceLock<Result<(Bench, Gaps), String>>,
+}
+
+static SUBJECTS: [Subject; 3] = [
+    Subject { name: "scalar", variant: "scalar", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
+    Subject { name: "best", variant: "", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
+    Subject { name: "c_demo", variant: "", descriptor: c_demo, gaps: c_demo_gaps, bench: OnceLock::new() },
+];
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut tests = Vec::new();
+    for subject in &SUBJECTS {
+        for group in groups() {
+            tests.push(Trial::test(format!("{}::{}", subject.name, group.name()), move || {
+                let (bench, gaps) = subject.bench.get_or_init(|| subject.open()).as_ref()?;
+                verdict(&run_group(bench, &group, gaps, &mut |_| {}))
+            }));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, tests);
+    if let Some(Ok(folder)) = STAGE.get() {
+        // What stays behind lies in the target directory and is overwritten by its next owner.
+        let _ = fs_err::remove_dir_all(folder);
+    }
+    conclusion.exit();
+}
+
+fn verdict(report: &GroupReport) -> Result<(), Failed> {
+    let Some((case, what)) = report.failures.first() else { return Ok(()) };
+    let total = report.failures.len() + report.passed + report.gaps.len();
+    Err(format!("{} of {total} cases failed; {case}: {what}", report.failures.len()).into())
+}
+
+impl Subject {
+    fn open(&self) -> Result<(Bench, Gaps), String> {
+        let entry = PluginEntry::from_descriptor(&(self.descriptor)()?).map_err(|error| error.to_string())?;
+        let plugin = Plugin::open(&entry, &OpenOptions::in_process()).map_err(|error| error.to_string())?;
+        let bench = Bench::open(&plugin, 0, self.variant).map_err(|error| error.to_string())?;
+        Ok((bench, (self.gaps)()?))
+    }
+}
+
+fn own_gaps() -> Result<Gaps, String> {
+    Gaps::built_in().map_err(|error| error.to_string())
+}
+
+fn c_demo_gaps() -> Result<Gaps, String> {
+    Gaps::parse(include_str!("c_demo_gaps.toml"))
+}
+
+/// A folder of this process for libraries with their descriptors.
+static STAGE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+
+fn stage() -> Result<&'static Path, String> {
+    let made = STAGE.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("conformance-{}", std::process::id()));
+        fs_err::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        Ok(folder)
+    });
+    made.as_deref().map_err(Clone::clone)
+}
+
+fn cpu() -> Result<PathBuf, String> {
+    static DESCRIPTOR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    DESCRIPTOR
+        .get_or_init(|| match std::env::var_os("STRATA_TEST_PLUGIN_DIR") {
+            Some(folder) => Ok(Path::new(&folder).join("cpu.plugin.json")),
+            None => describe("cpu", BackendKind::Cpu, &build_cpu()?),
+        })
+        .clone()
+}
+
+/// Builds the plugin as this test was built: same target directory, same profile.
+fn build_cpu() -> Result<PathBuf, String> {
+    let test = std::env::current_exe().map_err(|error| error.to_string())?;
+    let profile_folder = test.parent().and_then(Path::parent).ok_or("a test lies in `<profile>/deps`")?;
+    let target = profile_folder.parent().ok_or("a profile's folder lies in the target directory")?;
+    let mut build = Command::new(option_env!("CARGO").unwrap_or("cargo"));
+    build.args(["build", "--quiet", "--package", "strata-backend-cpu", "--target-dir"]).arg(target);
+    if profile_folder.ends_with("release") {
+        build.arg("--release");
+    }
+    run(build.current_dir(env!("CARGO_MANIFEST_DIR")))?;
+    Ok(profile_folder.join(format!(
+        "{}strata_backend_cpu{}",
+        std::env::consts::DLL_PREFIX,
+        std::env::consts::DLL_SUFFIX
+    )))
+}
+
+/// Compiles the ABI crate's C plugin.
+fn c_demo() -> Result<PathBuf, String> {
+    let abi = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("strata-backend-abi");
+    let library = stage()?.join("c_demo_build.so");
+    let mut compile = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
+    compile.args(["-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o"]).arg(&library);
+    compile.arg(format!("-DC_DEMO_VERSION=\"{}\"", Version::current()));
+    compile.arg("-I").arg(abi.join("include")).arg(abi.join("tests/c/plugin.c")).arg("-lm");
+    run(&mut compile)?;
+    describe("c-demo", BackendKind::Cpu, &library)
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Copies a library into the stage and writes its descriptor beside it.
+fn describe(name: &str, kind: BackendKind, library: &Path) -> Result<PathBuf, String> {
+    let file = format!("{name}{}", std::env::consts::DLL_SUFFIX);
+    let copy = stage()?.join(&file);
+    fs_err::copy(library, &copy).map_err(|error| error.to_string())?;
+    let opened = fs_err::File::open(&copy).map_err(|error| error.to_string())?;
+    let (sha256, size) = Sha256Digest::of_reader(opened).map_err(|error| error.to_string())?;
+    let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
+    let descriptor = PluginDescriptor {
+        schema: PluginDescriptor::SCHEMA.to_owned(),
+        name: name.to_owned(),
+        version: Version::current(),
+        kind,
+        abi_lowest: abi.clone(),
+        abi_highest: abi,
+        layout_hash: strata_backend_abi::layout::hash(),
+        os: std::env::consts::OS.to_owned(),
+        cpu_arch: std::env::consts::ARCH.to_owned(),
+        targets: vec![std::env::consts::ARCH.to_owned()],
+        library: file,
+        sha256,
+        size,
+        libc_floor: None,
+        driver_floor: None,
+    };
+    let path = stage()?.join(format!("{name}.plugin.json"));
+    descriptor.write(&path).map_err(|error| error.to_string())?;
+    Ok(path)
+}

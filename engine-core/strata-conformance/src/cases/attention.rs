@@ -3,6 +3,7 @@
 use super::{Check, Group, both_modes, one};
 use crate::blocks::{Blocks, random_row};
 use crate::case::{Case, CaseBuilder, Dim, Place};
+use crate::rng::Rng;
 use std::collections::BTreeSet;
 use strata_backend_abi::{StrataDType, StrataOpKind};
 
@@ -172,7 +173,7 @@ impl Shape {
         );
         let q_dims = [Dim::Fixed(self.width), heads, Dim::Tokens];
         let q = b.strided(Place::Scratch, StrataDType::F32, &q_dims, [self.gap, 2 * self.gap, 0]);
-        b.fill(q, |rng| rng.normal());
+        b.fill(q, Rng::normal);
         let ([table, sequence, position], pages) = place(b, &self.sequences);
         let visible = self.visible(&pages);
         let k = self.cache(b, k_format, self.width, &visible);

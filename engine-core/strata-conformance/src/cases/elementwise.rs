@@ -55,11 +55,29 @@ struct GluShape {
     experts: u64,
     /// Gate and up are the two halves of one row.
     fused: bool,
-    in_place: bool,
+    in_place: InPlace,
+}
+
+/// Which operand the result is written over.
+#[derive(Clone, Copy, PartialEq)]
+enum InPlace {
+    Neither,
+    First,
+    Second,
+}
+
+impl InPlace {
+    fn word(self) -> &'static str {
+        match self {
+            InPlace::Neither => "",
+            InPlace::First => " in place",
+            InPlace::Second => " in place of the second",
+        }
+    }
 }
 
 impl GluShape {
-    const BASE: GluShape = GluShape { width: 1536, experts: 0, fused: false, in_place: false };
+    const BASE: GluShape = GluShape { width: 1536, experts: 0, fused: false, in_place: InPlace::Neither };
 }
 
 fn glu(b: &mut CaseBuilder, activation: StrataActivation, shape: &GluShape) {
@@ -82,7 +100,11 @@ fn glu(b: &mut CaseBuilder, activation: StrataActivation, shape: &GluShape) {
     } else {
         (b.activations(&dims(shape.width), 2.0), b.activations(&dims(shape.width), 2.0))
     };
-    let out = if shape.in_place { gate } else { b.result(&dims(shape.width)) };
+    let out = match shape.in_place {
+        InPlace::Neither => b.result(&dims(shape.width)),
+        InPlace::First => gate,
+        InPlace::Second => up,
+    };
     let floats = if activation == StrataActivation::SwigluOai { [7.0, 1.702] } else { [0.0; 2] };
     b.op(StrataOpKind::Glu, &[Some(out), Some(gate), Some(up)], &floats, &[activation as i64]);
 }
@@ -93,11 +115,13 @@ fn glus() -> Vec<Case> {
     for (name, activation) in ACTIVATIONS {
         for (tokens, word, shape) in [
             (1, "F1", GluShape { width: 1, ..base }),
-            (2, "F1536 in place", GluShape { in_place: true, ..base }),
+            (2, "F1536 in place", GluShape { in_place: InPlace::First, ..base }),
+            (5, "F96 in place of up", GluShape { width: 96, in_place: InPlace::Second, ..base }),
+            (4, "F40 fused in place", GluShape { width: 40, fused: true, in_place: InPlace::First, ..base }),
             (7, "F37 fused", GluShape { width: 37, fused: true, ..base }),
             (33, "F100", GluShape { width: 100, ..base }),
             (3, "experts 4 x 40 fused", GluShape { width: 40, experts: 4, fused: true, ..base }),
-            (2, "experts 3 x 33 in place", GluShape { width: 33, experts: 3, in_place: true, ..base }),
+            (2, "experts 3 x 33 in place", GluShape { width: 33, experts: 3, in_place: InPlace::First, ..base }),
         ] {
             both_modes(&mut cases, &format!("{name} {word}"), tokens, |b| glu(b, activation, &shape));
         }
@@ -121,14 +145,25 @@ fn sums(kind: StrataOpKind) -> Vec<Case> {
     ];
     let mut cases = Vec::new();
     for (name, a_dims, b_dims) in shapes {
-        for (tokens, in_place, gap, factor) in [(1, true, 0, 1.0), (7, false, 3, -0.75), (33, true, 0, 1.0)] {
-            let place = if in_place { " in place" } else { "" };
-            both_modes(&mut cases, &format!("{name}{place}"), tokens, |b| {
+        for (tokens, in_place, gap, factor) in [
+            (1, InPlace::First, 0, 1.0),
+            (7, InPlace::Neither, 3, -0.75),
+            (33, InPlace::First, 0, 1.0),
+            (2, InPlace::Second, 0, 2.5),
+        ] {
+            // Only an operand of the result's own shape can be written over.
+            if in_place == InPlace::Second && !matches!(name, "same" | "three dims") {
+                continue;
+            }
+            both_modes(&mut cases, &format!("{name}{}", in_place.word()), tokens, |b| {
                 let left = b.strided(Place::Scratch, StrataDType::F32, a_dims, [gap, 0, 0]);
                 b.fill_activations(left, 1.0);
                 let right = b.activations(b_dims, 1.0);
-                let out =
-                    if in_place { left } else { b.strided(Place::Scratch, StrataDType::F32, a_dims, [0, gap, 0]) };
+                let out = match in_place {
+                    InPlace::Neither => b.strided(Place::Scratch, StrataDType::F32, a_dims, [0, gap, 0]),
+                    InPlace::First => left,
+                    InPlace::Second => right,
+                };
                 let floats: &[f64] = if kind == StrataOpKind::Add { &[factor] } else { &[] };
                 b.op(kind, &[Some(out), Some(left), Some(right)], floats, &[]);
             });

@@ -4,6 +4,7 @@ use super::{Check, Group, both_modes, one, weight_formats};
 use crate::blocks::Blocks;
 use crate::case::{Case, CaseBuilder, Dim, Place};
 use crate::oracle::{Choice, Router};
+use crate::rng::Rng;
 use strata_backend_abi::{StrataDType, StrataOpKind, StrataRouterScore};
 
 pub(super) fn groups(groups: &mut Vec<Group>) {
@@ -182,7 +183,7 @@ impl Product {
         let table = self.table.then(|| {
             let mut free: Vec<u64> = (0..slots).collect();
             b.rng.shuffle(&mut free);
-            let place = |expert: u64| if expert % 2 == 0 { free[(expert / 2) as usize] as f64 } else { -1.0 };
+            let place = |expert: u64| if expert.is_multiple_of(2) { free[(expert / 2) as usize] as f64 } else { -1.0 };
             let places: Vec<f64> = (0..self.experts).map(place).collect();
             let table = b.tensor(Place::Scratch, StrataDType::I32, &[Dim::Fixed(self.experts)]);
             b.fill_list(table, &places);
@@ -226,7 +227,7 @@ fn combine(b: &mut CaseBuilder, width: u64, k: u64, gap: u64) {
     let x = b.strided(Place::Scratch, StrataDType::F32, &[width, k, Dim::Tokens], [gap, 2 * gap, 0]);
     b.fill_activations(x, 1.0);
     let weights = b.tensor(Place::Scratch, StrataDType::F32, &[k, Dim::Tokens]);
-    b.fill(weights, |rng| rng.unit());
+    b.fill(weights, Rng::unit);
     b.op(StrataOpKind::ExpertCombine, &[Some(out), Some(x), Some(weights)], &[], &[]);
 }
 

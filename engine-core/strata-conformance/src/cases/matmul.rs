@@ -3,6 +3,7 @@
 use super::{Check, Group, both_modes, one, weight_formats};
 use crate::blocks::Blocks;
 use crate::case::{Case, CaseBuilder, Dim, Place};
+use crate::rng::Rng;
 use strata_backend_abi::{StrataDType, StrataOpKind};
 
 pub(super) fn groups(groups: &mut Vec<Group>) {
@@ -64,7 +65,7 @@ impl Shape {
         }
         let bias = self.bias.then(|| {
             let bias = b.tensor(Place::Weights, StrataDType::F32, &[m]);
-            b.fill(bias, |rng| rng.normal());
+            b.fill(bias, Rng::normal);
             bias
         });
         b.op(StrataOpKind::MatMul, &[Some(out), Some(w), Some(x), bias], &[], &[]);

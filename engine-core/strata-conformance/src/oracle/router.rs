@@ -49,9 +49,13 @@ impl Router {
         }
         if self.normalise {
             let sum = weights.iter().sum::<f64>().max(self.least_sum);
-            weights.iter_mut().for_each(|weight| *weight /= sum);
+            for weight in &mut weights {
+                *weight /= sum;
+            }
         }
-        weights.iter_mut().for_each(|weight| *weight *= self.factor);
+        for weight in &mut weights {
+            *weight *= self.factor;
+        }
         Choice { experts, weights, margin }
     }
 
