@@ -8,6 +8,8 @@
 #![expect(unsafe_code, reason = "vector intrinsics, plain-data views and disjoint writes; nothing else")]
 
 mod lines;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod ops_avx2;
 mod out;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
