@@ -10,5 +10,7 @@ mod error;
 pub mod gguf;
 pub mod inspect;
 pub mod quant;
+pub mod tokenizer;
 
 pub use error::ModelError;
+pub use tokenizer::error::TextError;
