@@ -14,6 +14,9 @@
 #include <stdint.h>
 #include <stddef.h>
 
+// Hash of this version's layout, for `layout_hash` in a plugin's descriptor.
+#define STRATA_ABI_LAYOUT_HASH "d682e856e4d7299c"
+
 // Element format of a tensor; the number is GGUF's tensor type. Formats of Strata's own start at 0x10000.
 enum StrataDType {
     STRATA_DTYPE_F32 = 0, // 4 bytes an element
