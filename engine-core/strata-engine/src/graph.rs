@@ -283,6 +283,12 @@ impl<'w, 'g> Graph<'w, 'g> {
         out
     }
 
+    /// The same in the place of `x`.
+    pub(crate) fn rms_norm_in_place(&mut self, x: TensorId, weight: &Weight, eps: f32) {
+        let weight = self.weight(weight);
+        self.builder.rms_norm(x, x, Some(weight), eps);
+    }
+
     /// `W x (+ b)`.
     pub(crate) fn mat_mul(&mut self, weight: &Weight, x: TensorId, bias: Option<&Weight>) -> TensorId {
         let out = self.activation(StrataDType::F32, &[Dim::Fixed(weight.ne[1]), self.dims(x)[1]]);
@@ -343,16 +349,16 @@ impl<'w, 'g> Graph<'w, 'g> {
         self.reshape(out, &[Dim::Fixed(head_dim * heads), Dim::TOKENS])
     }
 
+    /// `act(gate) · up`, in the place of `gate`.
     pub(crate) fn glu(&mut self, gate: TensorId, up: TensorId, activation: StrataActivation) -> TensorId {
-        let out = self.f32_like(gate);
-        self.builder.glu(out, gate, up, activation);
-        out
+        self.builder.glu(gate, gate, up, activation);
+        gate
     }
 
+    /// `a + b`, in the place of `a`.
     pub(crate) fn add(&mut self, a: TensorId, b: TensorId) -> TensorId {
-        let out = self.f32_like(a);
-        self.builder.add(out, a, b, 1.0);
-        out
+        self.builder.add(a, a, b, 1.0);
+        a
     }
 
     /// Keeps only the rows of which logits are wanted.

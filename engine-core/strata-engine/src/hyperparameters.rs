@@ -14,8 +14,8 @@ use crate::rope::RopeScaling;
 const MAX_COUNT: u64 = 1 << 14;
 /// Greatest width of a row (hidden size, feed-forward size, vocabulary) that is taken for real.
 const MAX_WIDTH: u64 = 1 << 27;
-/// Greatest context that is taken for real.
-const MAX_CONTEXT: u64 = 1 << 31;
+/// Greatest context that is taken for real; positions cross to plugins as I32.
+const MAX_CONTEXT: u64 = i32::MAX as u64;
 
 /// Shapes and constants of one model.
 #[derive(Debug, Clone, PartialEq)]

@@ -28,7 +28,7 @@ mod step;
 
 mod capabilities;
 pub mod eval;
-// mod generate;
+mod generate;
 mod random;
 mod reference;
 mod sampler;
@@ -37,7 +37,7 @@ pub use arch::known as known_architectures;
 pub use capabilities::{ArchSummary, can_run};
 pub use engine::{Engine, LoadProgress};
 pub use error::EngineError;
-// pub use generate::{Finished, FinishReason, Limits, Piece, RequestStats, generate};
+pub use generate::{FinishReason, Finished, Limits, Piece, RequestStats, generate};
 pub use hyperparameters::{Experts, Hyperparameters, Rope};
 pub use kv_cache::CACHE_FORMATS;
 pub use load::{DEFAULT_CONTEXT, EngineOptions};

@@ -70,8 +70,8 @@ impl EngineOptions {
             return bad("sequences", self.sequences.into(), "must lie between 1 and 4096");
         }
         match self.max_context {
-            Some(context) if !(2..=1 << 31).contains(&context) => {
-                bad("--max-context", context, "must lie between 2 and 2147483648")
+            Some(context) if !(2..=i32::MAX as u64).contains(&context) => {
+                bad("--max-context", context, "must lie between 2 and 2147483647")
             }
             _ => Ok(()),
         }
@@ -131,15 +131,18 @@ impl<'g> Blueprint<'g> {
         let shared = Shared { cache: &cache, tables, n_rot: hyper.rope.n_rot, n_rope: rope.len() };
         let decode = StepLimits { tokens: DECODE_TOKENS, outputs: DECODE_TOKENS };
         let prefill = StepLimits { tokens: max_tokens, outputs: options.max_outputs.min(max_tokens) };
+        // A file with more layers than tensors lacks some, which one layer too many tells as well.
+        let n_layers = hyper.n_layers.min(gguf.tensors().len() as u64 + 1);
+        let buildable = Hyperparameters { n_layers, ..hyper.clone() };
         let mut program = |name, limits| {
             let mut graph = Graph::new(name, options.precise, limits, shared, &mut weights);
-            architecture.build(hyper, &mut graph);
-            (limits, graph.lower())
+            architecture.build(&buildable, &mut graph);
+            graph.weights.check(architecture.key())?;
+            hyper.rms_eps()?;
+            Ok::<_, EngineError>((limits, graph.lower()))
         };
-        let decode = program("decode", decode);
-        let prefill = program("prefill", prefill);
-        weights.check(architecture.key())?;
-        hyper.rms_eps()?;
+        let decode = program("decode", decode)?;
+        let prefill = program("prefill", prefill)?;
         Ok(Blueprint { weights, cache, tables, rope, decode, prefill })
     }
 

@@ -120,34 +120,31 @@ pub(crate) struct Lifetime {
     pub(crate) last: usize,
 }
 
-impl Lifetime {
-    fn meets(&self, other: &Lifetime) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-}
-
 /// Places each tensor so that no two that are needed at one time share a byte. Returns the offsets
-/// and the bytes of the whole. The largest are placed first, each as low as it can go.
+/// and the bytes of the whole. In order of first need, each as low as it can go: few are needed at
+/// one time, so this takes time in proportion to their number, whatever a file makes of it.
 pub(crate) fn plan_scratch(lifetimes: &[Lifetime]) -> (Vec<u64>, u64) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
-    order.sort_by_key(|index| (std::cmp::Reverse(lifetimes[*index].bytes), lifetimes[*index].first, *index));
+    order.sort_by_key(|index| (lifetimes[*index].first, *index));
     let mut offsets = vec![0; lifetimes.len()];
-    let mut placed: Vec<usize> = Vec::new();
+    // Placed tensors that are still needed, in order of offset.
+    let mut live: Vec<usize> = Vec::new();
     let mut total = 0;
     for index in order {
         let life = &lifetimes[index];
-        // In order of offset, so that the first gap found is the lowest.
+        live.retain(|other| lifetimes[*other].last >= life.first);
         let mut offset = 0;
-        for other in placed.iter().filter(|other| lifetimes[**other].meets(life)) {
+        let mut at = live.len();
+        for (place, other) in live.iter().enumerate() {
             if offset + life.bytes <= offsets[*other] {
+                at = place;
                 break;
             }
-            offset = offset.max(offsets[*other] + lifetimes[*other].bytes);
+            offset = offsets[*other] + lifetimes[*other].bytes;
         }
         offsets[index] = offset;
         total = total.max(offset + life.bytes);
-        let at = placed.partition_point(|other| offsets[*other] <= offset);
-        placed.insert(at, index);
+        live.insert(at, index);
     }
     (offsets, total)
 }
@@ -171,7 +168,8 @@ mod tests {
                 prop_assert!(offsets[i] % 256 == 0 && offsets[i] + a.bytes <= total);
                 for (j, b) in lives.iter().enumerate().skip(i + 1) {
                     let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
-                    prop_assert!(apart || !a.meets(b), "{i} and {j} overlap");
+                    let meet = a.first <= b.last && b.first <= a.last;
+                    prop_assert!(apart || !meet, "{i} and {j} overlap");
                 }
             }
         }

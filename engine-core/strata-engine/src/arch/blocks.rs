@@ -48,14 +48,14 @@ pub(super) fn attention(
 ) -> TensorId {
     let projections = projections(g, h, layer, style.biases);
     let [q, k, v] = projections.map(|(weight, bias)| g.mat_mul(&weight, x, bias.as_ref()));
-    let mut q = g.reshape(q, &[Dim::Fixed(h.head_dim_k), Dim::Fixed(h.n_heads), Dim::TOKENS]);
-    let mut k = g.reshape(k, &[Dim::Fixed(h.head_dim_k), Dim::Fixed(h.n_heads_kv), Dim::TOKENS]);
+    let q = g.reshape(q, &[Dim::Fixed(h.head_dim_k), Dim::Fixed(h.n_heads), Dim::TOKENS]);
+    let k = g.reshape(k, &[Dim::Fixed(h.head_dim_k), Dim::Fixed(h.n_heads_kv), Dim::TOKENS]);
     let v = g.reshape(v, &[Dim::Fixed(h.head_dim_v), Dim::Fixed(h.n_heads_kv), Dim::TOKENS]);
     if style.head_norms {
         let q_gamma = g.weights.vector(&name(layer, "attn_q_norm.weight"), &[h.head_dim_k]);
         let k_gamma = g.weights.vector(&name(layer, "attn_k_norm.weight"), &[h.head_dim_k]);
-        q = g.rms_norm(q, &q_gamma, h.eps());
-        k = g.rms_norm(k, &k_gamma, h.eps());
+        g.rms_norm_in_place(q, &q_gamma, h.eps());
+        g.rms_norm_in_place(k, &k_gamma, h.eps());
     }
     g.rope(q, style.rope_table, h.rope.style);
     g.rope(k, style.rope_table, h.rope.style);
