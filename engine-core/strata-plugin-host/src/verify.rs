@@ -140,31 +140,25 @@ fn library_path(entry: &PluginEntry) -> Result<PathBuf, PluginError> {
     }
     let path = entry.library_path();
     let fault = |reason: String| PluginError::NotALibrary { path: path.clone(), reason };
-    let metadata = fs_err::symlink_metadata(&path).map_err(|error| fault(cause(&error)))?;
+    let metadata = std::fs::symlink_metadata(&path).map_err(|error| fault(error.to_string()))?;
     let folder = entry.path().parent().unwrap_or(Path::new("/"));
-    let folder = fs_err::canonicalize(folder).map_err(|error| fault(cause(&error)))?;
-    let real = fs_err::canonicalize(&path).map_err(|error| {
+    let folder = std::fs::canonicalize(folder).map_err(|error| fault(error.to_string()))?;
+    let real = std::fs::canonicalize(&path).map_err(|error| {
         let link = if metadata.is_symlink() { "it is a link that leads nowhere: " } else { "" };
-        fault(format!("{link}{}", cause(&error)))
+        fault(format!("{link}{error}"))
     })?;
     if real.parent() != Some(&folder) {
         return Err(fault(format!("it is a link out of its folder, to `{}`", real.display())));
     }
-    if !fs_err::metadata(&real).map_err(|error| fault(cause(&error)))?.is_file() {
+    if !std::fs::metadata(&real).map_err(|error| fault(error.to_string()))?.is_file() {
         return Err(fault("it is no regular file".to_owned()));
     }
     Ok(real)
 }
 
-/// The system's words without the path, which the message has already.
-fn cause(error: &std::io::Error) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.source()).map(ToString::to_string);
-    inner.unwrap_or_else(|| error.kind().to_string())
-}
-
 fn fits_descriptor(entry: &PluginEntry, path: &Path, cpu_arch: &str) -> Result<(), PluginError> {
     let descriptor = entry.descriptor();
-    let fault = |error: &std::io::Error| PluginError::NotALibrary { path: path.to_owned(), reason: cause(error) };
+    let fault = |error: &std::io::Error| PluginError::NotALibrary { path: path.to_owned(), reason: error.to_string() };
     let mut file = fs_err::File::open(path).map_err(|error| fault(&error))?;
     let size = file.metadata().map_err(|error| fault(&error))?.len();
     if size != descriptor.size {

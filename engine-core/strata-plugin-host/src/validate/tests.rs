@@ -182,9 +182,9 @@ fn reshape(tensor: &mut StrataTensor, ne: [u64; 4]) {
     let dtype = StrataDType::from_number(tensor.dtype).unwrap();
     tensor.ne = ne;
     tensor.nb = contiguous_strides(dtype, ne);
-    for k in 0..4 {
-        if ne[k] == 1 {
-            tensor.dynamic[k] = 0;
+    for (dynamic, n) in tensor.dynamic.iter_mut().zip(ne) {
+        if n == 1 {
+            *dynamic = 0;
         }
     }
 }
@@ -199,7 +199,9 @@ fn check(changes: &[(&str, Change)]) {
     for (wanted, change) in changes {
         let (mut spec, mut sizes) = sound();
         // Room for what a change moves; bounds have a test of their own.
-        sizes.iter_mut().for_each(|size| *size += 1 << 20);
+        for size in &mut sizes {
+            *size += 1 << 20;
+        }
         change(&mut spec);
         let got = rule_of(validate(&spec, &sizes));
         assert!(got.contains(wanted), "wanted `{wanted}`, got `{got}`");

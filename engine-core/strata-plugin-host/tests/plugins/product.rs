@@ -1,0 +1,1 @@
+//! The project's own CPU plugin, as cargo builds it.
