@@ -112,8 +112,17 @@ impl std::fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-impl<E: Diagnose> From<E> for Diagnostic {
-    fn from(error: E) -> Self {
-        Diagnostic::of(&error)
+/// A diagnostic says what it holds, so that code which passes on any error can pass on this one.
+impl Diagnose for Diagnostic {
+    fn code(&self) -> &'static Code {
+        self.code
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        self.facts.clone()
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hints.clone()
     }
 }

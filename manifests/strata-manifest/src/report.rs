@@ -4,6 +4,16 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+/// A document that a command prints.
+pub trait Report: Serialize {
+    /// Pretty JSON.
+    fn to_text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("reports hold nothing that JSON cannot")
+    }
+}
+
+impl<T: Serialize> Report for T {}
+
 /// What computes, as it was resolved.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct BackendReport {

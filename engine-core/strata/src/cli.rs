@@ -1,0 +1,265 @@
+//! The command line as data: every command, flag and its help text. A catalogue; the commands
+//! themselves parse no text: `settings.rs` turns values into the engine's types.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Runs language models on the GPU or CPU that is here.
+#[derive(Debug, Parser)]
+#[command(name = "strata", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer a prompt, or chat when none is given.
+    Run(RunArgs),
+    /// Print the token ids of texts.
+    Tokenize(TokenizeArgs),
+    /// Measure how far this build is from exact reference data, or a text's perplexity.
+    Eval(EvalArgs),
+    /// Measure prompt and decode speed.
+    Bench(BenchArgs),
+    /// Show what a model file holds, what it needs and whether this build can run it.
+    Inspect(InspectArgs),
+    /// Explain an error code.
+    Explain(ExplainArgs),
+    /// Print version and build record.
+    Version(VersionArgs),
+    /// Load one plugin and say what it finds: what a plugin's first open runs in a child process.
+    #[command(hide = true)]
+    InternalProbe(InternalProbeArgs),
+    /// Print docs/cli.md.
+    #[command(hide = true)]
+    InternalReference,
+}
+
+impl Command {
+    /// Whether failures are wanted as JSON on standard output too.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Command::Run(args) => args.json,
+            Command::Tokenize(args) => args.json,
+            Command::Eval(args) => args.json,
+            Command::Bench(args) => args.json,
+            Command::Inspect(args) => args.json,
+            Command::Version(args) => args.json,
+            Command::Explain(_) | Command::InternalProbe(_) | Command::InternalReference => false,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Path of a GGUF file, or the name of an installed model.
+    pub(crate) model: Option<String>,
+    /// What to answer; `-` reads it from standard input. Without it: an interactive chat.
+    pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// System message for models with a chat template.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Give the prompt to the model as it is, without its chat template.
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Stop after this many tokens; default: until the model ends or the context is full.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) max_tokens: Option<u64>,
+    /// Stop where this text begins, which is not printed. May be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Print one JSON object at the end instead of streaming text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where the model runs and with how much.
+#[derive(Debug, Args)]
+pub(crate) struct EngineArgs {
+    /// What computes. `auto` takes the best that works and says so; a named one is never replaced by another.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto, help_heading = "Backend")]
+    pub(crate) backend: BackendArg,
+    /// Choose among several devices by the identity that `--backend-report` prints.
+    #[arg(long, value_name = "UID", help_heading = "Backend")]
+    pub(crate) device: Option<String>,
+    /// Print the whole reasoning behind the choice of backend, then go on.
+    #[arg(long, help_heading = "Backend")]
+    pub(crate) backend_report: bool,
+    /// Use the plugin of this descriptor file instead of the installed ones. May be given several times.
+    #[arg(long, value_name = "FILE", help_heading = "Backend")]
+    pub(crate) plugin: Vec<PathBuf>,
+    /// Try a plugin again that crashed or hung before.
+    #[arg(long, help_heading = "Backend")]
+    pub(crate) retry_plugin: bool,
+    /// Kernel variant of the plugin (`scalar`, `avx2`, …); default: the best that the device has.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Backend")]
+    pub(crate) variant: String,
+    /// CPU threads; default: one per usable physical core.
+    #[arg(long, value_name = "N", help_heading = "Backend")]
+    pub(crate) threads: Option<u32>,
+    /// Tokens of context to reserve memory for; default: what the model was made for, at most 8192.
+    #[arg(long, value_name = "TOKENS", help_heading = "Memory")]
+    pub(crate) max_context: Option<u64>,
+    /// Storage of the KV cache: `f16` (default) or `f32`; two for keys and values: `f32,f16`.
+    #[arg(long, value_name = "TYPE", help_heading = "Memory")]
+    pub(crate) kv: Option<String>,
+    /// Compute with float activations and an f32 cache: slower, nearly exact.
+    #[arg(long, help_heading = "Memory")]
+    pub(crate) precise: bool,
+    /// Bytes of device memory to leave free, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 0, help_heading = "Memory")]
+    pub(crate) vram_reserve_mib: u64,
+    /// Installation to take plugins and models from; default: the one this program lies in.
+    #[arg(long, value_name = "DIR", help_heading = "Memory")]
+    pub(crate) prefix: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendArg {
+    Auto,
+    Cpu,
+    Cuda,
+    Hip,
+}
+
+/// How the next token is chosen. The order is: bias, penalties, top-k, top-p, min-p, temperature.
+#[derive(Debug, Args)]
+pub(crate) struct SamplingArgs {
+    /// 0 always takes the most likely token.
+    #[arg(long, value_name = "T", default_value_t = 0.8, help_heading = "Sampling")]
+    pub(crate) temperature: f32,
+    /// Only the K most likely tokens; 0: all.
+    #[arg(long, value_name = "K", default_value_t = 40, help_heading = "Sampling")]
+    pub(crate) top_k: u32,
+    /// Only the most likely tokens that together reach this probability.
+    #[arg(long, value_name = "P", default_value_t = 0.95, help_heading = "Sampling")]
+    pub(crate) top_p: f32,
+    /// Only tokens with at least this share of the most likely one's probability.
+    #[arg(long, value_name = "P", default_value_t = 0.05, help_heading = "Sampling")]
+    pub(crate) min_p: f32,
+    /// Divides the logits of tokens among the last `--repeat-last-n`; 1 is off.
+    #[arg(long, value_name = "X", default_value_t = 1.0, help_heading = "Sampling")]
+    pub(crate) repeat_penalty: f32,
+    /// How far back the penalties look, in tokens.
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Sampling")]
+    pub(crate) repeat_last_n: u32,
+    /// Subtracted once from the logit of every token that occurred.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, help_heading = "Sampling")]
+    pub(crate) presence_penalty: f32,
+    /// Subtracted from a token's logit for each time it occurred.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, help_heading = "Sampling")]
+    pub(crate) frequency_penalty: f32,
+    /// Same seed, same text; default: a fresh one, which is printed with `--json`.
+    #[arg(long, value_name = "N", help_heading = "Sampling")]
+    pub(crate) seed: Option<u64>,
+    /// Adds to a token's logit: `ID=VALUE`, `-inf` forbids it. May be given several times.
+    #[arg(long, value_name = "ID=VALUE", help_heading = "Sampling")]
+    pub(crate) logit_bias: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenizeArgs {
+    /// Path of a GGUF file, or the name of an installed model.
+    pub(crate) model: String,
+    /// Text to tokenize; without it, standard input.
+    pub(crate) text: Option<String>,
+    /// Recognise special tokens in the text and add those that the model wants (BOS).
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// Read a JSON array of strings from standard input, print an array of arrays of ids.
+    #[arg(long, conflicts_with = "text")]
+    pub(crate) json: bool,
+    /// The other way: ids (separated by blanks, or with `--json` arrays of ids) to text.
+    #[arg(long)]
+    pub(crate) decode: bool,
+    /// Installation to take models from.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) prefix: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["reference", "perplexity"]))]
+pub(crate) struct EvalArgs {
+    /// Path of a GGUF file, or the name of an installed model.
+    pub(crate) model: String,
+    /// Compare with exact logits: prints `kl_mean`, `kl_max`, `top1`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) reference: Option<PathBuf>,
+    /// Case of a reference file that holds several models (by name); default: the one whose
+    /// SHA-256 is the model's, else all cases.
+    #[arg(long, value_name = "NAME", requires = "reference")]
+    pub(crate) case: Option<String>,
+    /// Perplexity of a text file: chunks of `--chunk` tokens, second half of each scored.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) perplexity: Option<PathBuf>,
+    /// Tokens of a perplexity chunk.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(crate) chunk: u32,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Path of a GGUF file, or the name of an installed model.
+    pub(crate) model: String,
+    /// Prompt lengths to measure, tokens.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "512")]
+    pub(crate) prompt_tokens: Vec<u32>,
+    /// Tokens to decode one by one.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub(crate) decode_tokens: u32,
+    /// Measured runs of each, after one that is not counted.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) runs: u32,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Path of a GGUF file, or the name of an installed model.
+    pub(crate) model: String,
+    /// List every tensor.
+    #[arg(long)]
+    pub(crate) tensors: bool,
+    /// Context for the memory figures, tokens; default: what the model was made for.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_context: Option<u64>,
+    /// Print one JSON object (always with all tensors).
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Installation to take models from.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) prefix: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// `S0104` or `truncated-model`; without it, all codes.
+    pub(crate) code: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// Print the whole build record as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InternalProbeArgs {
+    /// The plugin's descriptor.
+    pub(crate) descriptor: PathBuf,
+}

@@ -1,0 +1,30 @@
+//! Every environment variable that the program reads, in one table.
+
+use std::path::PathBuf;
+
+const PREFIX: &str = "STRATA_PREFIX";
+const STATE_DIR: &str = "STRATA_STATE_DIR";
+
+/// Name and meaning, for docs/cli.md.
+pub(crate) const VARIABLES: &[(&str, &str)] = &[
+    (PREFIX, "installation to use instead of the one that the program lies in"),
+    (
+        STATE_DIR,
+        "where the program keeps what it learned about plugins and the chat's history; default `$XDG_STATE_HOME/strata`, else `~/.local/state/strata`",
+    ),
+];
+
+pub(crate) fn prefix() -> Option<PathBuf> {
+    path(PREFIX)
+}
+
+/// The state folder, if the environment gives any.
+pub(crate) fn state_dir() -> Option<PathBuf> {
+    path(STATE_DIR)
+        .or_else(|| path("XDG_STATE_HOME").map(|dir| dir.join("strata")))
+        .or_else(|| path("HOME").map(|dir| dir.join(".local/state/strata")))
+}
+
+fn path(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}

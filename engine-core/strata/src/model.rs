@@ -1,0 +1,74 @@
+//! From what the user named to a loaded engine: file, device, tokenizer, weights.
+
+use crate::cli::EngineArgs;
+use crate::device::{self, Chosen};
+use crate::outcome::Outcome;
+use crate::prefix::{self, Prefix};
+use crate::{printer, settings};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use strata_engine::Engine;
+use strata_manifest::report::{MemoryReport, SettingsReport};
+use strata_model::gguf::Gguf;
+use strata_model::tokenizer::Tokenizer;
+
+/// The file that the user means; the only installed model when none is named.
+pub(crate) fn find(model: Option<&str>, asked_prefix: Option<&Path>) -> Outcome<PathBuf> {
+    let prefix = Prefix::find(asked_prefix)?;
+    let model = match model {
+        Some(model) => model.to_owned(),
+        None => prefix::default_model(prefix.as_ref())?,
+    };
+    Ok(prefix::model_path(&model, prefix.as_ref())?)
+}
+
+/// A model on a device, ready for sessions.
+pub(crate) struct Loaded {
+    pub(crate) gguf: Arc<Gguf>,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) engine: Engine,
+    pub(crate) chosen: Chosen,
+    precise: bool,
+}
+
+impl Loaded {
+    /// Checks settings, then the file, then the device, and loads last: each failure comes before
+    /// the slower step after it. `needed_context` is what the command itself requires when the user
+    /// asks for nothing.
+    pub(crate) fn load(path: &Path, args: &EngineArgs, needed_context: Option<u64>) -> Outcome<Loaded> {
+        let mut options = settings::engine_options(args)?;
+        options.max_context = options.max_context.or(needed_context);
+        let gguf = Arc::new(Gguf::open(path)?);
+        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        let prefix = Prefix::find(args.prefix.as_deref())?;
+        let chosen = device::choose(args, prefix.as_ref())?;
+        let mut last_percent = 0;
+        let engine = Engine::load_with_progress(Arc::clone(&gguf), chosen.device.clone(), &options, &mut |progress| {
+            let percent = progress.done * 100 / progress.total.max(1);
+            if percent >= last_percent + 10 {
+                last_percent = percent;
+                printer::talk(&format!("loading weights: {percent} %"));
+            }
+        })?;
+        for note in &engine.plan().notes {
+            printer::talk(&format!("note: {note}"));
+        }
+        Ok(Loaded { gguf, tokenizer, engine, chosen, precise: args.precise })
+    }
+
+    /// Settings as resolved, for reports.
+    pub(crate) fn settings_report(&self) -> SettingsReport {
+        let plan = self.engine.plan();
+        SettingsReport {
+            max_context: plan.context,
+            kv: plan.kv_words(),
+            precise: self.precise,
+            memory: MemoryReport {
+                weights: plan.weights(),
+                kv: plan.kv,
+                scratch: plan.scratch + plan.buffers,
+                workspace: plan.workspace,
+            },
+        }
+    }
+}
