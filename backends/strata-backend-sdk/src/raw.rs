@@ -178,7 +178,7 @@ pub(crate) unsafe fn bytes_mut<'a>(data: *mut c_void, bytes: u64, what: &str) ->
 /// `data` is null, or valid for reading `count` values of a type for which all bytes are valid.
 pub(crate) unsafe fn array<T: Copy>(data: *const T, count: u32, what: &str) -> Result<Vec<T>> {
     let count = length(data.cast(), u64::from(count), size_of::<T>(), what)?;
-    let mut values = Vec::with_capacity(count);
+    let mut values = room_for(count)?;
     for index in 0..count {
         // SAFETY: `index` is within the `count` values that the caller guarantees.
         values.push(unsafe { data.wrapping_add(index).read_unaligned() });
@@ -199,7 +199,7 @@ pub(crate) unsafe fn strided<T: Wire>(data: *const T, count: u32, stride: u32) -
         return Err(Failure::host_bug(format_args!("the stride of {name} is {stride} bytes, the least is {least}")));
     }
     let count = length(data.cast(), u64::from(count), stride as usize, T::NAME)?;
-    let mut values = Vec::with_capacity(count);
+    let mut values = room_for(count)?;
     for index in 0..count {
         let source = data.cast::<u8>().wrapping_add(index * stride as usize).cast::<T>();
         // SAFETY: `index` is within the `count` elements that the caller guarantees, and an
@@ -226,6 +226,15 @@ pub(crate) unsafe fn text<'a>(text: StrataStr, what: &str) -> Result<&'a str> {
     // SAFETY: the caller guarantees pointer and length.
     let bytes = unsafe { bytes(text.data.cast(), text.len, what) }?;
     core::str::from_utf8(bytes).map_err(|_| Failure::host_bug(format_args!("{what} is not UTF-8")))
+}
+
+/// An empty vector with room, or `OutOfMemory` where a plain one would end the process.
+fn room_for<T>(count: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    match values.try_reserve_exact(count) {
+        Ok(()) => Ok(values),
+        Err(_) => Err(Failure::out_of_memory(format!("no memory for {count} elements of the call's arguments"))),
+    }
 }
 
 /// The element count as a length in memory, if pointer and size make sense.
