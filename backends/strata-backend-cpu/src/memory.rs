@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use strata_backend_abi::{STRATA_TENSOR_CONSTANT, StrataDType, StrataTensor};
+use strata_backend_abi::{StrataDType, StrataTensor};
 use strata_backend_sdk::{Failure, ForeignMemory, Result};
 
 use crate::simd::Line;
@@ -89,6 +89,13 @@ impl HostMemory {
         self.start.wrapping_add(offset)
     }
 
+    /// Address of `n` elements at `offset`, checked to be inside and aligned.
+    fn elements<T>(&self, offset: usize, n: usize) -> *mut T {
+        let start = self.at(offset, n * size_of::<T>()).cast::<T>();
+        assert!(start.is_aligned(), "elements at {offset} are not aligned");
+        start
+    }
+
     pub(crate) fn read(&self, offset: usize, out: &mut [u8]) {
         let source = self.at(offset, out.len());
         // SAFETY: `at` checked the range; `out` is a slice of its own.
@@ -157,7 +164,6 @@ pub(crate) struct View {
     pub(crate) ne: [usize; 4],
     nb: [usize; 4],
     scalar: [Option<usize>; 4],
-    pub(crate) constant: bool,
     /// Bytes from the first element to the end of the last.
     span: usize,
 }
@@ -182,7 +188,6 @@ impl View {
             ne: shape.ne,
             nb: shape.nb,
             scalar: shape.scalar,
-            constant: tensor.flags & STRATA_TENSOR_CONSTANT != 0,
             span: shape.span,
         };
         let unit = shape.dtype.block_bytes();
@@ -280,16 +285,18 @@ impl View {
 
     /// Copies elements `start..start + out.len()` of a row, converted to F32.
     pub(crate) fn load(&self, row: RowIndex, start: usize, out: &mut [f32]) {
-        let source = self.elements(row, start, out.len());
         match self.dtype {
             StrataDType::F32 => {
+                let source = self.elements::<f32>(row, start, out.len());
                 // SAFETY: `elements` checked the range; `out` is a slice of its own.
-                unsafe { std::ptr::copy_nonoverlapping(source.cast::<f32>(), out.as_mut_ptr(), out.len()) };
+                unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len()) };
             }
             StrataDType::F16 | StrataDType::BF16 => {
+                let source = self.elements::<u16>(row, start, out.len());
                 for (index, value) in out.iter_mut().enumerate() {
-                    // SAFETY: `elements` checked the range and `new` the alignment.
-                    let bits = unsafe { source.cast::<u16>().add(index).read() };
+                    let element = source.wrapping_add(index);
+                    // SAFETY: `elements` checked the range and the alignment.
+                    let bits = unsafe { element.read() };
                     *value = widen(self.dtype, bits);
                 }
             }
@@ -300,20 +307,22 @@ impl View {
     /// Writes elements `start..start + values.len()` of a row, converted from F32.
     pub(crate) fn store(&self, row: RowIndex, start: usize, values: &[f32]) {
         assert!(self.is_writable(), "an output in imported memory");
-        let target = self.elements(row, start, values.len());
         match self.dtype {
             StrataDType::F32 => {
+                let target = self.elements::<f32>(row, start, values.len());
                 // SAFETY: `elements` checked the range; this chunk alone writes the row.
-                unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), target.cast::<f32>(), values.len()) };
+                unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), target, values.len()) };
             }
             StrataDType::F16 | StrataDType::BF16 => {
+                let target = self.elements::<u16>(row, start, values.len());
                 for (index, value) in values.iter().enumerate() {
                     let bits = match self.dtype {
                         StrataDType::F16 => f16::from_f32(*value).to_bits(),
                         _ => bf16::from_f32(*value).to_bits(),
                     };
-                    // SAFETY: as above; `new` checked the alignment.
-                    unsafe { target.cast::<u16>().add(index).write(bits) };
+                    let element = target.wrapping_add(index);
+                    // SAFETY: `elements` checked range and alignment; this chunk alone writes the row.
+                    unsafe { element.write(bits) };
                 }
             }
             other => panic!("elements of {other} cannot be written one by one"),
@@ -324,28 +333,27 @@ impl View {
     pub(crate) fn store_halves(&self, row: RowIndex, values: &[u16]) {
         assert_eq!(self.dtype.block_bytes(), 2, "format of a 16-bit operand");
         assert!(self.is_writable(), "an output in imported memory");
-        let target = self.elements(row, 0, values.len());
-        // SAFETY: `elements` checked the range and `new` the alignment; this chunk alone writes the row.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), target.cast::<u16>(), values.len()) };
+        let target = self.elements::<u16>(row, 0, values.len());
+        // SAFETY: `elements` checked range and alignment; this chunk alone writes the row.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), target, values.len()) };
     }
 
     pub(crate) fn load_i32(&self, row: RowIndex, index: usize) -> i32 {
         assert_eq!(self.dtype, StrataDType::I32, "format of an index operand");
-        // SAFETY: `elements` checked the range and `new` the alignment.
-        unsafe { self.elements(row, index, 1).cast::<i32>().read() }
+        // SAFETY: `elements` checked the range and the alignment.
+        unsafe { self.elements::<i32>(row, index, 1).read() }
     }
 
     pub(crate) fn store_i32(&self, row: RowIndex, index: usize, value: i32) {
         assert_eq!(self.dtype, StrataDType::I32, "format of an index operand");
         assert!(self.is_writable(), "an output in imported memory");
-        // SAFETY: `elements` checked the range and `new` the alignment; this chunk alone writes the row.
-        unsafe { self.elements(row, index, 1).cast::<i32>().write(value) };
+        // SAFETY: `elements` checked range and alignment; this chunk alone writes the row.
+        unsafe { self.elements::<i32>(row, index, 1).write(value) };
     }
 
-    fn elements(&self, row: RowIndex, start: usize, n: usize) -> *mut u8 {
+    fn elements<T>(&self, row: RowIndex, start: usize, n: usize) -> *mut T {
         assert!(start + n <= self.ne[0], "elements {start}..{} of a row of {}", start + n, self.ne[0]);
-        let unit = self.dtype.block_bytes();
-        self.memory.at(self.row_offset(row) + start * unit, n * unit)
+        self.memory.elements(self.row_offset(row) + start * size_of::<T>(), n)
     }
 
     /// Exclusive access to `rows` of every column of an F32 result `[M, columns]`. Columns lie
@@ -353,7 +361,7 @@ impl View {
     pub(crate) fn out_part(&self, rows: Range<usize>, n_columns: usize, column_dimension: usize) -> OutPart<'_> {
         assert!(self.dtype == StrataDType::F32 && self.is_writable(), "a result that is no F32 output");
         assert!(rows.end <= self.ne[0] && n_columns <= self.columns(column_dimension), "a part past the result");
-        let start = self.memory.at(self.offset, self.span).cast::<f32>();
+        let start = self.memory.elements::<f32>(self.offset, self.span / 4);
         // SAFETY: `new` checked the view's range and alignment; rows of different chunks are disjoint.
         unsafe { OutPart::new(start, self.nb[column_dimension] / 4, rows, n_columns) }
     }
@@ -441,19 +449,19 @@ impl LineRows {
     /// Lets `write` fill one row. This chunk alone writes it.
     pub(crate) fn fill<R>(&self, row: usize, write: impl FnOnce(&mut [Line]) -> R) -> R {
         assert!(row < self.n_rows, "row {row} of {} workspace rows", self.n_rows);
-        let bytes = self.lines_per_row * size_of::<Line>();
-        let start = self.memory.at(self.offset + row * bytes, bytes);
-        // SAFETY: in range and aligned (see `new`); lines are plain bytes; this chunk alone has the row.
-        write(unsafe { std::slice::from_raw_parts_mut(start.cast::<Line>(), self.lines_per_row) })
+        let offset = self.offset + row * self.lines_per_row * size_of::<Line>();
+        let start = self.memory.elements::<Line>(offset, self.lines_per_row);
+        // SAFETY: in range and aligned; lines are plain bytes; this chunk alone has the row.
+        write(unsafe { std::slice::from_raw_parts_mut(start, self.lines_per_row) })
     }
 
     /// The first `n_rows` rows, which no running stage writes.
     pub(crate) fn rows(&self, n_rows: usize) -> &[Line] {
         assert!(n_rows <= self.n_rows, "{n_rows} of {} workspace rows", self.n_rows);
         let lines = n_rows * self.lines_per_row;
-        let start = self.memory.at(self.offset, lines * size_of::<Line>());
-        // SAFETY: in range and aligned (see `new`); lines are plain bytes; nobody writes them now.
-        unsafe { std::slice::from_raw_parts(start.cast::<Line>(), lines) }
+        let start = self.memory.elements::<Line>(self.offset, lines);
+        // SAFETY: in range and aligned; lines are plain bytes; nobody writes them now.
+        unsafe { std::slice::from_raw_parts(start, lines) }
     }
 }
 
@@ -476,19 +484,17 @@ impl FloatRows {
     /// Lets `write` fill one row. This chunk alone writes it.
     pub(crate) fn fill<R>(&self, row: usize, write: impl FnOnce(&mut [f32]) -> R) -> R {
         assert!(row < self.n_rows, "row {row} of {} workspace rows", self.n_rows);
-        let bytes = self.row_len * size_of::<f32>();
-        let start = self.memory.at(self.offset + row * bytes, bytes);
-        // SAFETY: in range and aligned (see `new`); any bits are a float; this chunk alone has the row.
-        write(unsafe { std::slice::from_raw_parts_mut(start.cast::<f32>(), self.row_len) })
+        let start = self.memory.elements::<f32>(self.offset + row * self.row_len * size_of::<f32>(), self.row_len);
+        // SAFETY: in range and aligned; any bits are a float; this chunk alone has the row.
+        write(unsafe { std::slice::from_raw_parts_mut(start, self.row_len) })
     }
 
     /// A row that no running stage writes.
     pub(crate) fn row(&self, row: usize) -> &[f32] {
         assert!(row < self.n_rows, "row {row} of {} workspace rows", self.n_rows);
-        let bytes = self.row_len * size_of::<f32>();
-        let start = self.memory.at(self.offset + row * bytes, bytes);
-        // SAFETY: in range and aligned (see `new`); any bits are a float; nobody writes it now.
-        unsafe { std::slice::from_raw_parts(start.cast::<f32>(), self.row_len) }
+        let start = self.memory.elements::<f32>(self.offset + row * self.row_len * size_of::<f32>(), self.row_len);
+        // SAFETY: in range and aligned; any bits are a float; nobody writes it now.
+        unsafe { std::slice::from_raw_parts(start, self.row_len) }
     }
 }
 

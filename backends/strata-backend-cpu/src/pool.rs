@@ -311,10 +311,10 @@ mod tests {
 
         fn chunk(&self, stage: usize, chunk: usize, worker: usize) {
             assert!(chunk < self.chunks[stage]);
-            if self.panic_at == Some((stage, chunk)) {
-                panic!("chunk {chunk} of stage {stage}");
-            }
-            if stage > 0 && self.done[stage - 1].load(Ordering::Relaxed) % self.chunks[stage - 1].max(1) != 0 {
+            assert!(self.panic_at != Some((stage, chunk)), "chunk {chunk} of stage {stage}");
+            let before =
+                stage.checked_sub(1).map(|stage| (self.done[stage].load(Ordering::Relaxed), self.chunks[stage]));
+            if before.is_some_and(|(done, chunks)| !done.is_multiple_of(chunks.max(1))) {
                 self.out_of_order.fetch_add(1, Ordering::Relaxed);
             }
             self.workers[worker].fetch_add(1, Ordering::Relaxed);

@@ -79,21 +79,18 @@ impl Topology {
         let slow = self.cores.len() - fast;
         let mut why = format!("{} of {} usable CPUs", plural(self.cores.len(), "physical core"), self.n_usable);
         if self.n_usable < self.n_online {
-            why.push_str(&format!(" ({} online)", self.n_online));
+            why = format!("{why} ({} online)", self.n_online);
         }
         if slow > 0 {
-            why.push_str(&format!(", {fast} fast and {slow} efficiency cores"));
+            why = format!("{why}, {fast} fast and {slow} efficiency cores");
         }
         let by_cores = if fast > 0 { fast } else { self.cores.len() };
-        let by_quota = match &self.quota {
-            Some((quota, place)) => {
-                why.push_str(&format!(", quota {quota:.2} CPUs ({})", place.display()));
-                whole_threads(*quota)
-            }
-            None => {
-                why.push_str(", no quota");
-                usize::MAX
-            }
+        let by_quota = if let Some((quota, place)) = &self.quota {
+            why = format!("{why}, quota {quota:.2} CPUs ({})", place.display());
+            whole_threads(*quota)
+        } else {
+            why.push_str(", no quota");
+            usize::MAX
         };
         let best = by_cores.min(by_quota).max(1);
         let n_threads = if wanted == 0 { best } else { wanted.min(MOST_CPUS) };

@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use strata_backend_abi::{StrataDType, StrataScalar};
+use strata_backend_abi::{StrataDType, StrataScalar, StrataUnary};
 use strata_backend_sdk::Result;
 
 use super::kv::Pages;
-use super::math::{Kernels, Lanes, exp, reduce, tanh};
+use super::math::{Kernels, Lanes, exp, reduce};
 use super::{Op, Run, Scratch, ScratchNeeds, Work};
 use crate::memory::{FloatRows, View};
 
@@ -219,7 +219,7 @@ impl Attention {
         (kernels.scores)(query, keys, self.d, scores);
         (kernels.scale)(scores, self.scale, 0.0);
         if self.softcap > 0.0 {
-            scores.iter_mut().for_each(|score| *score = self.softcap * tanh(*score / self.softcap));
+            (kernels.unary)(StrataUnary::Softcap, scores, self.softcap);
         }
         let most = (kernels.greatest)(scores);
         let mut lanes: Lanes = [0.0; 16];

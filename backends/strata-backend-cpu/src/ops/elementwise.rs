@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn glu_of_every_activation() {
-        let definitions: [(StrataActivation, fn(f64, f64) -> f64); 5] = [
+        type Definition = fn(f64, f64) -> f64;
+        let definitions: [(StrataActivation, Definition); 5] = [
             (StrataActivation::Silu, |g, u| g / (1.0 + (-g).exp()) * u),
             (StrataActivation::GeluTanh, |g, u| {
                 0.5 * g * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g.powi(3))).tanh()) * u

@@ -49,6 +49,14 @@ impl Lists {
     }
 }
 
+/// Where a chosen expert lies.
+enum Place {
+    Slot(usize),
+    Elsewhere,
+    /// The host's numbers are wrong, which was reported.
+    Fault,
+}
+
 /// Sorts the choices of a step by expert.
 pub(crate) struct Route {
     ids: View,
@@ -77,16 +85,20 @@ impl Route {
         self.ids.overlaps(written) || self.table.as_ref().is_some_and(|table| table.overlaps(written))
     }
 
-    /// Where the expert of a choice lies: `Some(None)` when it is not here, `None` after a fault.
-    fn slot(&self, run: &Run<'_>, token: usize, index: usize) -> Option<Option<usize>> {
+    /// Where the expert of a choice lies.
+    fn place(&self, run: &Run<'_>, token: usize, index: usize) -> Place {
         let id = self.ids.load_i32([token, 0, 0], index);
-        let Some(table) = &self.table else { return run.fault.index("expert", id, self.n_slots).map(Some) };
-        let id = run.fault.index("expert", id, table.ne[0])?;
-        let place = table.load_i32([0, 0, 0], id);
-        if place < 0 {
-            return Some(None);
-        }
-        run.fault.index("expert slot", place, self.n_slots).map(Some)
+        let found = match &self.table {
+            None => run.fault.index("expert", id, self.n_slots),
+            Some(table) => {
+                let place = run.fault.index("expert", id, table.ne[0]).map(|id| table.load_i32([0, 0, 0], id));
+                if place.is_some_and(|place| place < 0) {
+                    return Place::Elsewhere;
+                }
+                place.and_then(|place| run.fault.index("expert slot", place, self.n_slots))
+            }
+        };
+        found.map_or(Place::Fault, Place::Slot)
     }
 }
 
@@ -106,13 +118,13 @@ impl Work for RouteStage {
         counts.resize(route.n_slots, 0);
         let mut n_present = 0;
         for column in 0..n_tokens * n_chosen {
-            match route.slot(run, column / n_chosen, column % n_chosen) {
-                Some(Some(slot)) => {
+            match route.place(run, column / n_chosen, column % n_chosen) {
+                Place::Slot(slot) => {
                     counts[slot] += 1;
                     n_present += 1;
                 }
-                Some(None) => absent.push(column as u32),
-                None => {}
+                Place::Elsewhere => absent.push(column as u32),
+                Place::Fault => {}
             }
         }
         let mut start = 0;
@@ -128,7 +140,7 @@ impl Work for RouteStage {
         by_column.clear();
         by_column.resize(n_present, (0, 0));
         for column in 0..n_tokens * n_chosen {
-            if let Some(Some(slot)) = route.slot(run, column / n_chosen, column % n_chosen) {
+            if let Place::Slot(slot) = route.place(run, column / n_chosen, column % n_chosen) {
                 let place = counts[slot];
                 counts[slot] += 1;
                 by_token[place] = ((column / n_chosen) as u32, column as u32);

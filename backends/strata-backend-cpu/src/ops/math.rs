@@ -85,9 +85,13 @@ pub(crate) fn sum_squares(lanes: &mut Lanes, x: &[f32]) {
 #[inline(always)]
 pub(crate) fn scale(x: &mut [f32], factor: f32, offset: f32) {
     if offset == 0.0 {
-        x.iter_mut().for_each(|value| *value *= factor);
+        for value in x {
+            *value *= factor;
+        }
     } else {
-        x.iter_mut().for_each(|value| *value = *value * factor + offset);
+        for value in x {
+            *value = *value * factor + offset;
+        }
     }
 }
 
@@ -278,7 +282,7 @@ fn silu(x: f32) -> f32 {
 #[inline(always)]
 fn gelu_tanh(x: f32) -> f32 {
     /// 2·√(2/π)
-    const FACTOR: f32 = 1.595_769_1;
+    const FACTOR: f32 = 1.595_769;
     x / (1.0 + exp(-FACTOR * (x + 0.044_715 * x * x * x)))
 }
 

@@ -138,14 +138,20 @@ impl RowOp for Router {
         if self.score == StrataRouterScore::SoftmaxOfChosen {
             let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let sum: f32 = weights.iter().map(|weight| exp(weight - most)).sum();
-            weights.iter_mut().for_each(|weight| *weight = exp(*weight - most) / sum);
+            for weight in weights.iter_mut() {
+                *weight = exp(*weight - most) / sum;
+            }
         }
         if let Some(least) = self.normalise {
             let sum: f32 = weights.iter().sum();
             let sum = if sum < least { least } else { sum };
-            weights.iter_mut().for_each(|weight| *weight /= sum);
+            for weight in weights.iter_mut() {
+                *weight /= sum;
+            }
         }
-        weights.iter_mut().for_each(|weight| *weight *= self.factor);
+        for weight in weights.iter_mut() {
+            *weight *= self.factor;
+        }
         self.weights.store([unit, 0, 0], 0, weights);
     }
 }

@@ -105,6 +105,7 @@ impl Machine {
         operand
     }
 
+    #[expect(clippy::unused_self, reason = "reads like the other steps of a test")]
     pub(crate) fn fill(&self, operand: &Operand, value: impl Fn(usize) -> f32) {
         let n = operand.view.ne[0];
         for (index, row) in operand.rows().into_iter().enumerate() {
@@ -138,6 +139,7 @@ impl Machine {
         operand
     }
 
+    #[expect(clippy::unused_self, reason = "reads like the other steps of a test")]
     pub(crate) fn read(&self, operand: &Operand) -> Vec<f32> {
         let mut values = Vec::new();
         for row in operand.rows() {
@@ -148,6 +150,7 @@ impl Machine {
         values
     }
 
+    #[expect(clippy::unused_self, reason = "reads like the other steps of a test")]
     pub(crate) fn read_indices(&self, operand: &Operand) -> Vec<i32> {
         let n = operand.view.ne[0];
         operand.rows().into_iter().flat_map(|row| (0..n).map(move |i| operand.view.load_i32(row, i))).collect()

@@ -78,8 +78,7 @@ fn widen_f16_vector(bits: &[u16], out: &mut [f32]) {
     for (bits, out) in bits.iter().zip(out) {
         // SAFETY: the array holds the sixteen bytes that are read.
         let packed = unsafe { _mm_loadu_si128(bits.as_ptr().cast()) };
-        // SAFETY: the array holds the eight floats that are written.
-        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(packed)) };
+        store(_mm256_cvtph_ps(packed), out);
     }
     math::widen_f16(bits_rest, out_rest);
 }
@@ -109,6 +108,12 @@ fn narrow_f16_vector(values: &[f32], out: &mut [u16]) {
 fn load(values: &[f32; 8]) -> __m256 {
     // SAFETY: the array holds the eight floats that are read.
     unsafe { _mm256_loadu_ps(values.as_ptr()) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store(values: __m256, out: &mut [f32; 8]) {
+    // SAFETY: the array holds the eight floats that are written.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), values) };
 }
 
 /// Lane i + lane i + 8 + lane i + 4 + lane i + 12, in the order of `math::reduce`.
@@ -142,8 +147,9 @@ fn scores_vector(q: &[f32], keys: &[f32], stride: usize, out: &mut [f32]) {
         // Element i of the four sums, side by side; then 0 + 2, 1 + 3, and both.
         let even = _mm_add_ps(_mm_movelh_ps(a, c), _mm_movelh_ps(b, d));
         let odd = _mm_add_ps(_mm_movehl_ps(c, a), _mm_movehl_ps(d, b));
+        let sums = _mm_add_ps(even, odd);
         // SAFETY: the array holds the four floats that are written.
-        unsafe { _mm_storeu_ps(out.as_mut_ptr(), _mm_add_ps(even, odd)) };
+        unsafe { _mm_storeu_ps(out.as_mut_ptr(), sums) };
     }
     for (i, out) in rest.iter_mut().enumerate() {
         *out = score(q, &keys[(n_quads * 4 + i) * stride..]);
@@ -202,8 +208,7 @@ fn weighted_columns<const N: usize>(weights: &[f32], values: &[f32], stride: usi
         }
     }
     for (sum, out) in sums.iter().zip(out) {
-        // SAFETY: the array holds the eight floats that are written.
-        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), *sum) };
+        store(*sum, out);
     }
 }
 
