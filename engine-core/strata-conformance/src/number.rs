@@ -42,10 +42,8 @@ fn encode(format: Small, value: f64) -> u16 {
         return sign | infinity;
     }
     let magnitude = value.abs();
-    let mut exponent = format.lowest;
-    while exponent <= format.highest && magnitude >= power_of_two(exponent + 1) {
-        exponent += 1;
-    }
+    // The exponent field of an f64; what is smaller than the format's normal numbers shares their lowest.
+    let mut exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).clamp(format.lowest, format.highest + 1);
     // Scaling by a power of two is exact, so this rounds once.
     let steps = (magnitude / power_of_two(exponent - format.mantissa_bits as i32)).round_ties_even();
     let mut steps = steps.min(f64::from(1 << 30)) as u32;

@@ -41,9 +41,9 @@ impl Rng {
         low + (high - low) * self.unit()
     }
 
-    /// Roughly normal with standard deviation 1: a sum of uniform draws, cut at ±6.
+    /// Roughly normal with standard deviation 1: a sum of four uniform draws, so never beyond ±√12.
     pub(crate) fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+        ((0..4).map(|_| self.unit()).sum::<f64>() - 2.0) * 3.0_f64.sqrt()
     }
 
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
