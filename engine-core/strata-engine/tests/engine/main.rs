@@ -3,6 +3,7 @@
 //! compute do so through the CPU plugin, as the product does.
 
 mod files;
+mod gates;
 mod plugin;
 mod steps;
 mod support;
