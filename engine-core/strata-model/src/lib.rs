@@ -6,6 +6,7 @@
 //! bytes are, its functions return a typed error instead of panicking, and take memory in
 //! proportion to bytes that are really there, never to a number that a file claims.
 
+pub mod chat;
 mod error;
 pub mod gguf;
 pub mod inspect;
