@@ -1,12 +1,12 @@
 //! One file a command.
 
 pub(crate) mod bench;
-// chat
+pub(crate) mod chat;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod probe;
 pub(crate) mod reference;
-// run
+pub(crate) mod run;
 pub(crate) mod tokenize;
 pub(crate) mod version;

@@ -1,5 +1,6 @@
 //! The `strata` command: parses the line, runs one command, renders its failure, sets the status.
 
+mod answer;
 mod cli;
 mod commands;
 mod device;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
-        Command::Run(_) => Ok(ExitStatus::Failed),
+        Command::Run(args) => commands::run::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Eval(args) => commands::eval::run(&args),
         Command::Bench(args) => commands::bench::run(&args),

@@ -56,6 +56,13 @@ impl Loaded {
         Ok(Loaded { gguf, tokenizer, engine, chosen, precise: args.precise })
     }
 
+    /// Settings as resolved, in the words of the flags.
+    pub(crate) fn settings_line(&self) -> String {
+        let plan = self.engine.plan();
+        let precise = if self.precise { " --precise" } else { "" };
+        format!("settings: --max-context {} --kv {}{precise}", plan.context, plan.kv_words())
+    }
+
     /// Settings as resolved, for reports.
     pub(crate) fn settings_report(&self) -> SettingsReport {
         let plan = self.engine.plan();

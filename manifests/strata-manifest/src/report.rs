@@ -63,7 +63,7 @@ pub struct RunReport {
     pub settings: SettingsReport,
     pub text: String,
     pub tokens: Vec<u32>,
-    /// `end`, `stop` or `length`.
+    /// `stop`, `length` or `cancelled`.
     pub finish_reason: String,
     pub seed: u64,
     pub stats: StatsReport,
@@ -75,10 +75,12 @@ pub struct StatsReport {
     pub prompt_tokens_reused: u64,
     pub prompt_tokens_new: u64,
     pub prompt_seconds: f64,
-    pub prompt_speed: f64,
+    /// `null` when every prompt token was in the cache.
+    pub prompt_speed: Option<f64>,
     pub generated_tokens: u64,
     pub decode_seconds: f64,
-    pub decode_speed: f64,
+    /// `null` when no step after the prompt was needed.
+    pub decode_speed: Option<f64>,
     /// Tokens in the context at the end.
     pub end_context: u64,
     pub context_size: u64,

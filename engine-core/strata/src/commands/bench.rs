@@ -5,6 +5,7 @@ use crate::cli::BenchArgs;
 use crate::model::Loaded;
 use crate::outcome::Outcome;
 use crate::printer;
+use std::fmt::Write;
 use std::time::Instant;
 use strata_diag::catalogue::general::BAD_OPTION;
 use strata_diag::{Diagnostic, ExitStatus};
@@ -48,8 +49,12 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
         "", "tokens", "median", "min", "max", args.runs
     );
     for (name, speed) in prompt.iter().map(|speed| ("prompt", speed)).chain([("decode", &decode)]) {
-        text +=
-            &format!("{name:<8} {:>7} {:>10.1} {:>10.1} {:>10.1}\n", speed.tokens, speed.median, speed.min, speed.max);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{name:<8} {:>7} {:>10.1} {:>10.1} {:>10.1}",
+            speed.tokens, speed.median, speed.min, speed.max
+        );
     }
     printer::data(&text)?;
     Ok(ExitStatus::Done)

@@ -4,6 +4,7 @@ use crate::cli::EvalArgs;
 use crate::model::Loaded;
 use crate::outcome::Outcome;
 use crate::printer;
+use std::fmt::Write;
 use std::path::Path;
 use strata_diag::catalogue::{engine::BAD_REFERENCE, general::FILE_UNREADABLE};
 use strata_diag::{Diagnostic, ExitStatus};
@@ -55,8 +56,10 @@ fn against_reference(args: &EvalArgs, file: &Path) -> Outcome {
     }
     let mut text = format!("{:<24} {:>9} {:>12} {:>12} {:>8}\n", "case", "positions", "kl_mean", "kl_max", "top1");
     for row in rows.iter().chain([&row("all".to_owned(), &total)]) {
-        text += &format!(
-            "{:<24} {:>9} {:>12.3e} {:>12.3e} {:>8.4}\n",
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{:<24} {:>9} {:>12.3e} {:>12.3e} {:>8.4}",
             row.name, row.positions, row.kl_mean, row.kl_max, row.top1
         );
     }
@@ -87,13 +90,11 @@ fn choose_cases<'a>(
     };
     if let Some(named) = named {
         let found: Vec<_> = reference.cases.iter().filter(|case| case.name.as_deref() == Some(named)).collect();
-        return match found.is_empty() {
-            true => {
-                Err(Diagnostic::new(BAD_REFERENCE, format!("the reference has no case `{named}`"))
-                    .fact("cases", names()))
-            }
-            false => Ok(found),
-        };
+        if found.is_empty() {
+            let message = format!("the reference has no case `{named}`");
+            return Err(Diagnostic::new(BAD_REFERENCE, message).fact("cases", names()));
+        }
+        return Ok(found);
     }
     let unreadable = |error: std::io::Error| {
         Diagnostic::new(FILE_UNREADABLE, format!("cannot read `{}`", model.display())).fact("because", error)

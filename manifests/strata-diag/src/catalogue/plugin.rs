@@ -31,4 +31,5 @@ super::codes! {
     DRIVER_UNUSABLE = "S0328", "driver-unusable", "a device's driver is absent, failed or too old", Failed;
     DEVICE_PERMISSION = "S0329", "device-permission", "this user may not open the device", Failed;
     KERNELS_NOT_BUILT = "S0330", "kernels-not-built", "the plugin was built without kernels", Failed;
+    NO_DEVICE = "S0331", "no-device", "the plugin finds no device on this machine", Failed;
 }

@@ -1,0 +1,85 @@
+//! `strata run`: answers one prompt, or chats when none is given.
+
+use crate::answer::{self, Style};
+use crate::cli::RunArgs;
+use crate::commands::chat;
+use crate::model::{self, Loaded};
+use crate::outcome::Outcome;
+use crate::{printer, settings};
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+use strata_diag::catalogue::{engine::EMPTY_PROMPT, general::BAD_INPUT};
+use strata_diag::{Diagnostic, ExitStatus};
+use strata_engine::{FinishReason, Finished, Limits};
+use strata_manifest::report::RunReport;
+use strata_model::chat::Message;
+
+pub(crate) fn run(args: &RunArgs) -> Outcome {
+    // Everything that can be wrong with the line is found before the model is read.
+    let sampling = settings::sampler_settings(&args.sampling)?;
+    settings::engine_options(&args.engine)?;
+    let prompt = prompt_text(args)?;
+    let path = model::find(args.model.as_deref(), args.engine.prefix.as_deref())?;
+    let loaded = Loaded::load(&path, &args.engine, None)?;
+    let style = Style::of(&loaded, args.raw)?;
+    let limits = Limits { max_tokens: args.max_tokens, stop: args.stop.clone(), ..Limits::default() };
+    answer::catch_ctrl_c()?;
+
+    let Some(prompt) = prompt else {
+        return chat::run(&loaded, &style, args.system.as_deref(), &sampling, &limits);
+    };
+    let mut messages: Vec<Message> = args.system.iter().map(|text| Message::text("system", text)).collect();
+    messages.push(Message::text("user", &prompt));
+    let tokens = style.tokens(&loaded, &messages, &prompt)?;
+    let mut session = loaded.engine.session()?;
+    let finished = answer::answer(&loaded, &mut session, &tokens, &sampling, &limits, !args.json)?;
+    if args.json {
+        printer::document(&report(&path, &loaded, &finished))?;
+    } else {
+        printer::data("\n")?;
+        printer::talk(&loaded.chosen.line());
+        printer::talk(&loaded.settings_line());
+        printer::talk(&answer::stats_line(&finished.stats));
+    }
+    Ok(if finished.reason == FinishReason::Cancelled { ExitStatus::Interrupted } else { ExitStatus::Done })
+}
+
+/// The prompt of the command line; of standard input when it says `-`, or when nothing is said and
+/// nobody types there. `None`: chat.
+fn prompt_text(args: &RunArgs) -> Result<Option<String>, Diagnostic> {
+    let text = match args.prompt.as_deref() {
+        Some("-") => read_input()?,
+        Some(text) => text.to_owned(),
+        None if std::io::stdin().is_terminal() => return Ok(None),
+        None => read_input()?,
+    };
+    if text.trim().is_empty() && !(args.raw && args.prompt.is_some()) {
+        return Err(Diagnostic::new(EMPTY_PROMPT, "the prompt is empty")
+            .hint("give it after the model: `strata run MODEL \"Why is the sky blue?\"`"));
+    }
+    Ok(Some(text))
+}
+
+fn read_input() -> Result<String, Diagnostic> {
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| Diagnostic::new(BAD_INPUT, "standard input is not UTF-8 text").fact("because", error))?;
+    // A shell's `echo` ends its text with a line end that is not meant.
+    let without = text.strip_suffix('\n').map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
+    Ok(without.to_owned())
+}
+
+fn report(path: &Path, loaded: &Loaded, finished: &Finished) -> RunReport {
+    RunReport {
+        schema: "strata-run/1.0",
+        model: path.display().to_string(),
+        backend: loaded.chosen.report(),
+        settings: loaded.settings_report(),
+        text: finished.text.clone(),
+        tokens: finished.tokens.clone(),
+        finish_reason: finished.reason.name().to_owned(),
+        seed: finished.seed,
+        stats: answer::stats_report(&finished.stats),
+    }
+}
