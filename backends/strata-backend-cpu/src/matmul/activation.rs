@@ -14,7 +14,7 @@ const TINY: f32 = 1e-30;
 
 /// Unit and multipliers for the greatest magnitudes of a block's halves; no multipliers when every
 /// `q` is zero. An infinity or NaN makes the unit a NaN: it must not vanish.
-#[inline(always)]
+#[inline]
 pub(crate) fn half_scales(greatest: [f32; 2]) -> (f32, Option<[f32; 2]>) {
     // Compared as integers, so that a NaN counts as greater than an infinity.
     let most = f32::from_bits(greatest[0].to_bits().max(greatest[1].to_bits()));
@@ -40,16 +40,16 @@ pub(crate) fn quantise_block(x: &[f32; BLOCK]) -> ActivationBlock {
         return ActivationBlock { unit, sum: unit, multiplier: [[1; 2]; 2], ..ActivationBlock::default() };
     };
     let mut block = ActivationBlock { unit, ..ActivationBlock::default() };
-    for half in 0..2 {
-        let inverse = 1.0 / (multipliers[half] * unit);
+    let halves = x.as_chunks::<16>().0.iter().zip(block.q.as_chunks_mut::<16>().0);
+    for (half, ((x, q), multiplier)) in halves.zip(multipliers).enumerate() {
+        let inverse = 1.0 / (multiplier * unit);
         let mut sum = 0_i32;
-        for i in 16 * half..16 * (half + 1) {
-            let q = (x[i] * inverse).round_ties_even() as i8;
-            block.q[i] = q;
-            sum += i32::from(q);
+        for (x, q) in x.iter().zip(q) {
+            *q = (x * inverse).round_ties_even() as i8;
+            sum += i32::from(*q);
         }
-        block.multiplier[half] = [multipliers[half] as i16; 2];
-        block.weighted[half] = multipliers[half] as i32 * sum;
+        block.multiplier[half] = [multiplier as i16; 2];
+        block.weighted[half] = multiplier as i32 * sum;
     }
     block.whole = block.weighted[0] + block.weighted[1];
     block.sum = block.whole as f32 * unit;

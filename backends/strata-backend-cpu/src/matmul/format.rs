@@ -84,9 +84,9 @@ pub(crate) fn unpack(dtype: StrataDType, row: &[u8], index: usize) -> WeightBloc
         StrataDType::Q4_1 => {
             WeightBlock { min: half_at(block, 2), ..plain(nibbles(field(block, 4)), half_at(block, 0)) }
         }
-        StrataDType::Q5_0 => plain(fives(field(block, 2), field(block, 6)).map(|q| q - 16), half_at(block, 0)),
+        StrataDType::Q5_0 => plain(fives(*field(block, 2), field(block, 6)).map(|q| q - 16), half_at(block, 0)),
         StrataDType::Q5_1 => {
-            let values = fives(field(block, 4), field(block, 8));
+            let values = fives(*field(block, 4), field(block, 8));
             WeightBlock { min: half_at(block, 2), ..plain(values, half_at(block, 0)) }
         }
         StrataDType::Q8_0 => plain(field::<32>(block, 2).map(u8::cast_signed), half_at(block, 0)),
@@ -136,8 +136,8 @@ fn nibble_plane(bytes: &[u8; 32], plane: usize) -> [i8; BLOCK] {
 }
 
 /// 5-bit numbers: `nibbles` with the fifth bits in a little-endian word.
-fn fives(high: &[u8; 4], low: &[u8; 16]) -> [i8; BLOCK] {
-    let high = u32::from_le_bytes(*high);
+fn fives(high: [u8; 4], low: &[u8; 16]) -> [i8; BLOCK] {
+    let high = u32::from_le_bytes(high);
     let low = nibbles(low);
     core::array::from_fn(|i| low[i] | (((high >> i) & 1) << 4) as i8)
 }

@@ -217,6 +217,7 @@ impl Plan {
     }
 
     /// The rows that one of `n_workers` computes when all get an even share.
+    #[cfg(test)]
     pub(crate) fn split(n_rows: usize, worker: usize, n_workers: usize) -> Range<usize> {
         let groups = n_rows.div_ceil(ROW_GROUP);
         let bound = |worker: usize| (groups * worker / n_workers * ROW_GROUP).min(n_rows);

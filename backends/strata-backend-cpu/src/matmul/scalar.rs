@@ -5,29 +5,24 @@ use crate::simd::{ActivationBlock, BLOCK, Line, OutPart, WeightBlock, view, view
 use core::ops::Range;
 
 pub(super) fn run(plan: &Plan, job: &Job<'_>, rows: Range<usize>, scratch: &mut [Line], out: &mut OutPart<'_>) {
+    let shape = Shape::of(plan.dtype).filter(|_| matches!(plan.prepared(), Prepared::Blocks { .. }));
     for index in rows {
         let row = job.row(index, plan.row_bytes());
-        let bias = job.bias.map(|bias| bias[index]);
-        match (plan.prepared(), Shape::of(plan.dtype)) {
-            (Prepared::Blocks { k }, Some(shape)) => {
-                let blocks = &mut view_mut::<WeightBlock>(scratch)[..k / BLOCK];
-                for (i, block) in blocks.iter_mut().enumerate() {
-                    *block = unpack(plan.dtype, row, i);
-                }
-                for_each_column(plan, job, |x, column| {
-                    let value = dot_blocks(shape.minimum, blocks, view(x));
-                    out.put(column, index, &[bias.map_or(value, |bias| value + bias)]);
-                });
+        let mut put = |column: usize, value: f32| {
+            let value = job.bias.map_or(value, |bias| value + bias[index]);
+            out.put(column, index, &[value]);
+        };
+        if let Some(shape) = shape {
+            let blocks = &mut view_mut::<WeightBlock>(scratch)[..plan.k / BLOCK];
+            for (i, block) in blocks.iter_mut().enumerate() {
+                *block = unpack(plan.dtype, row, i);
             }
-            _ => {
-                let weights = view_mut::<f32>(&mut scratch[..float_lines(plan.k)]);
-                weights[plan.k..].fill(0.0);
-                dequantise_row(plan.dtype, row, &mut weights[..plan.k]);
-                for_each_column(plan, job, |x, column| {
-                    let value = dot_floats(weights, view(x));
-                    out.put(column, index, &[bias.map_or(value, |bias| value + bias)]);
-                });
-            }
+            for_each_column(plan, job, |x, column| put(column, dot_blocks(shape.minimum, blocks, view(x))));
+        } else {
+            let weights = view_mut::<f32>(&mut scratch[..float_lines(plan.k)]);
+            weights[plan.k..].fill(0.0);
+            dequantise_row(plan.dtype, row, &mut weights[..plan.k]);
+            for_each_column(plan, job, |x, column| put(column, dot_floats(weights, view(x))));
         }
     }
 }

@@ -120,7 +120,7 @@ impl Case {
     }
 
     fn run_whole(&self, variant: Variant) -> Vec<f32> {
-        self.run(variant, &[0..self.n_rows], Columns::All(self.x.len() / self.plan.k))
+        self.run(variant, core::slice::from_ref(&(0..self.n_rows)), Columns::All(self.x.len() / self.plan.k))
     }
 }
 
@@ -431,7 +431,7 @@ fn splits_cover_every_row_once() {
             let mut next = 0;
             for worker in 0..n_workers {
                 let rows = Plan::split(n_rows, worker, n_workers);
-                assert!(rows.start == next && (rows.start % ROW_GROUP == 0 || rows.is_empty()));
+                assert!(rows.start == next && (rows.start.is_multiple_of(ROW_GROUP) || rows.is_empty()));
                 next = rows.end;
             }
             assert_eq!(next, n_rows);

@@ -1,4 +1,4 @@
-//! Which kernels run: chosen once per device, from what the CPU has.
+//! The sets of kernels. Which one a device gets and why is chosen in `crate::variant`.
 
 /// A set of kernels. All variants give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,8 +12,6 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    const ALL: [Variant; 3] = [Variant::Scalar, Variant::Avx2, Variant::Vnni];
-
     /// The name that device options use.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -37,30 +35,16 @@ impl Variant {
         self != Variant::Scalar
     }
 
-    /// What this CPU can run, slowest first.
-    pub(crate) fn supported() -> Vec<Variant> {
-        Variant::ALL.into_iter().filter(|variant| variant.is_supported()).collect()
-    }
-
     /// The fastest one here.
+    #[cfg(test)]
     pub(crate) fn best() -> Variant {
-        Variant::ALL.into_iter().rev().find(|variant| variant.is_supported()).unwrap_or(Variant::Scalar)
+        Variant::supported().last().copied().unwrap_or(Variant::Scalar)
     }
 
-    /// The variant with this name, the best one for an empty name; the error says why not.
-    pub(crate) fn parse(name: &str) -> Result<Variant, String> {
-        if name.is_empty() {
-            return Ok(Variant::best());
-        }
-        let Some(variant) = Variant::ALL.into_iter().find(|variant| variant.name() == name) else {
-            let known = Variant::ALL.map(Variant::name).join(", ");
-            return Err(format!("no kernel variant `{name}`; there are {known}"));
-        };
-        if variant.is_supported() {
-            Ok(variant)
-        } else {
-            Err(format!("kernel variant `{name}` needs instructions that this CPU lacks"))
-        }
+    /// What this CPU can run, slowest first.
+    #[cfg(test)]
+    pub(crate) fn supported() -> Vec<Variant> {
+        [Variant::Scalar, Variant::Avx2, Variant::Vnni].into_iter().filter(|variant| variant.is_supported()).collect()
     }
 }
 

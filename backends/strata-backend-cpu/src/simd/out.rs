@@ -15,7 +15,7 @@ pub(crate) struct OutPart<'a> {
     memory: PhantomData<&'a mut [f32]>,
 }
 
-impl<'a> OutPart<'a> {
+impl OutPart<'_> {
     /// # Safety
     /// `first` is element (0, 0), aligned for `f32`. Every element of `rows × 0..n_columns` lies in
     /// one live allocation for `'a`, and nobody else reads or writes those elements meanwhile.
@@ -25,7 +25,7 @@ impl<'a> OutPart<'a> {
 
     /// All of a matrix that one thread holds: `rows` values a column, columns back to back.
     #[cfg(test)]
-    pub(crate) fn whole(values: &'a mut [f32], rows: usize) -> Self {
+    pub(crate) fn whole(values: &mut [f32], rows: usize) -> OutPart<'_> {
         let n_columns = values.len().checked_div(rows).unwrap_or(0);
         // SAFETY: the slice is borrowed exclusively for `'a` and holds `rows · n_columns` elements.
         unsafe { OutPart::new(values.as_mut_ptr(), rows, 0..rows, n_columns) }

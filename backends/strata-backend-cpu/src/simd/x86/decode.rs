@@ -10,27 +10,40 @@ use super::load::{broadcast_pair, load_i8};
 use crate::matmul::Minimum;
 use crate::simd::ActivationBlock;
 use core::arch::x86_64::{
-    __m256, __m256i, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_blend_epi32, _mm256_cvtepi32_ps,
-    _mm256_fmadd_ps, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mullo_epi32,
-    _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_sign_epi8,
-    _mm256_sub_epi32, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    __m256, __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
+    _mm256_blend_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
+    _mm256_mullo_epi32, _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_sign_epi8, _mm256_sub_epi32, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32,
+    _mm256_unpacklo_epi64,
 };
 
-/// Eight rows times one prepared activation row.
+/// Eight rows times one prepared activation row. Meanwhile as many bytes are prefetched from
+/// `ahead` on as the rows have: eight short strides give the hardware's prefetchers little to go by.
+/// `ahead` need not be readable.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn eight_rows<F: Format>(rows: &[&[F::Block]; 8], x: &[ActivationBlock]) -> __m256 {
+pub(super) fn eight_rows<F: Format>(rows: &[&[F::Block]; 8], x: &[ActivationBlock], ahead: *const u8) -> __m256 {
+    let bytes = 8 * size_of::<F::Block>();
     let mut acc = _mm256_setzero_ps();
     let mut scales = Scales::new();
     for (index, x) in x.chunks_exact(F::SUB_BLOCKS).enumerate() {
+        for line in 0..bytes.div_ceil(64) {
+            prefetch(ahead.wrapping_add(index * bytes + 64 * line));
+        }
         let blocks = rows.map(|row| &row[index]);
         // SAFETY: this function's target features are what the call needs.
         unsafe { F::scales(&blocks, &mut scales) };
-        for sub in 0..F::SUB_BLOCKS {
-            let whole = whole_sums::<F>(&blocks, sub, &x[sub], &scales);
-            acc = accumulate::<F::Kind>(acc, whole, &x[sub], scales.scale[sub], scales.min[sub], &scales.sub_min[sub]);
+        for (sub, x) in x.iter().enumerate() {
+            let whole = whole_sums::<F>(&blocks, sub, x, &scales);
+            acc = accumulate::<F::Kind>(acc, whole, x, scales.scale[sub], scales.min[sub], &scales.sub_min[sub]);
         }
     }
     acc
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn prefetch(address: *const u8) {
+    _mm_prefetch::<_MM_HINT_T1>(address.cast());
 }
 
 /// Steps 2 and 3 of the order in `crate::matmul`.

@@ -15,11 +15,11 @@ values(block, _sub) { nibbles(field(block, 4)) }
 scales(blocks, scales) { (scales.scale[0], scales.min[0]) = half_pairs(blocks, 0); });
 
 format!(Q5_0, Small, 22 bytes, 1 x 32, offset 16,
-values(block, _sub) { fives(field(block, 2), field(block, 6)) }
+values(block, _sub) { fives(*field(block, 2), field(block, 6)) }
 scales(blocks, scales) { scales.scale[0] = halves(blocks, 0); });
 
 format!(Q5_1, SmallMin, 24 bytes, 1 x 32, offset 0,
-values(block, _sub) { fives(field(block, 4), field(block, 8)) }
+values(block, _sub) { fives(*field(block, 4), field(block, 8)) }
 scales(blocks, scales) { (scales.scale[0], scales.min[0]) = half_pairs(blocks, 0); });
 
 format!(Q8_0, Signed, 34 bytes, 1 x 32, offset 0,
@@ -41,8 +41,8 @@ scales(blocks, scales) {
 /// `nibbles` with the fifth bits in a word.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn fives(high: &[u8; 4], low: &[u8; 16]) -> __m256i {
-    let fifth = _mm256_and_si256(spread_bits(u32::from_le_bytes(*high)), _mm256_set1_epi8(16));
+fn fives(high: [u8; 4], low: &[u8; 16]) -> __m256i {
+    let fifth = _mm256_and_si256(spread_bits(u32::from_le_bytes(high)), _mm256_set1_epi8(16));
     _mm256_or_si256(nibbles(low), fifth)
 }
 
