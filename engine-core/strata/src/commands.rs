@@ -5,7 +5,6 @@ pub(crate) mod chat;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod inspect;
-pub(crate) mod probe;
 pub(crate) mod reference;
 pub(crate) mod run;
 pub(crate) mod tokenize;

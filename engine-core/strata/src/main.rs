@@ -47,7 +47,7 @@ fn run(command: Command) -> Outcome {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Explain(args) => commands::explain::run(args.code.as_deref()),
         Command::Version(args) => commands::version::run(args.json),
-        Command::InternalProbe(args) => commands::probe::run(&args),
+        Command::InternalProbe(args) => Ok(strata_plugin_host::probe_child(&args.descriptor)),
         Command::InternalReference => commands::reference::run(),
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(
                     "/exit" | "/quit" => break,
                     "/help" => printer::talk(HELP),
                     "/clear" => chat.start(system),
-                    _ => chat.turn(line)?,
+                    _ => chat.turn(&line)?,
                 }
             }
             Err(ReadlineError::Interrupted) => printer::talk("Ctrl-D or /exit leaves"),
@@ -85,9 +85,9 @@ impl Chat<'_> {
 
     /// One question and its answer. A failure that concerns this turn only is shown, and the
     /// conversation is as before it.
-    fn turn(&mut self, line: String) -> Outcome<()> {
-        self.messages.push(Message::text("user", line.as_str()));
-        match self.answer(&line) {
+    fn turn(&mut self, line: &str) -> Outcome<()> {
+        self.messages.push(Message::text("user", line));
+        match self.answer(line) {
             Ok(text) => {
                 self.messages.push(Message::text("assistant", text));
                 Ok(())

@@ -28,7 +28,7 @@ pub(crate) fn run() -> Outcome {
         let _ = writeln!(text, "| `{name}` | {meaning} |");
     }
     // Trailing blanks of clap's layout would be noise in every diff.
-    let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    printer::data(&text)?;
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    printer::data(&(lines.join("\n") + "\n"))?;
     Ok(ExitStatus::Done)
 }
