@@ -150,7 +150,8 @@ fn status_code(status: StrataStatus, otherwise: &'static Code) -> &'static Code 
         StrataStatus::CpuUnsupported => codes::CPU_UNSUPPORTED,
         StrataStatus::AbiMismatch => codes::PLUGIN_ABI,
         StrataStatus::KernelsNotBuilt => codes::KERNELS_NOT_BUILT,
-        StrataStatus::Ok | StrataStatus::NoDevice | StrataStatus::NotReady => otherwise,
+        StrataStatus::NoDevice => codes::NO_DEVICE,
+        StrataStatus::Ok | StrataStatus::NotReady => otherwise,
     }
 }
 

@@ -151,7 +151,7 @@ pub struct Selection {
     pub reasons: Vec<Reason>,
     /// Hardware that is there and is not used because something failed. To be shown always.
     pub warnings: Vec<Diagnostic>,
-    /// What is worth a line in a report.
+    /// What is worth a line: a slow first start, a card without a plugin.
     pub notes: Vec<String>,
     pub outcome: Result<Chosen, PluginError>,
 }
@@ -208,6 +208,7 @@ pub fn choose(candidates: &[Candidate], request: &Request) -> Selection {
 /// Why one device or plugin will not do.
 struct Failure {
     candidate: usize,
+    reason: usize,
     uid: Option<String>,
     diagnostic: Diagnostic,
 }
@@ -234,8 +235,8 @@ fn judge(
             return;
         }
         CandidateState::Failed(diagnostic) => {
-            say(None, Verdict::Unusable, reason_of(diagnostic));
-            failures.push(Failure { candidate: index, uid: None, diagnostic: diagnostic.clone() });
+            let reason = say(None, Verdict::Unusable, reason_of(diagnostic));
+            failures.push(Failure { candidate: index, reason, uid: None, diagnostic: diagnostic.clone() });
             return;
         }
         CandidateState::Open(devices) => devices,
@@ -248,16 +249,16 @@ fn judge(
         let uid = device.info.as_ref().map(|info| info.uid.clone());
         let label = Some(device.info.as_ref().map_or_else(|| format!("device {}", device.index), device_text));
         if let Some(diagnostic) = &device.failure {
-            say(label, Verdict::Unusable, reason_of(diagnostic));
-            failures.push(Failure { candidate: index, uid, diagnostic: diagnostic.clone() });
+            let reason = say(label, Verdict::Unusable, reason_of(diagnostic));
+            failures.push(Failure { candidate: index, reason, uid, diagnostic: diagnostic.clone() });
             continue;
         }
         let Some(info) = &device.info else { continue };
         let fit = target_fit(candidate.kind, &candidate.targets, &info.arch);
-        if let TargetFit::None(reason) = &fit {
-            say(label, Verdict::Unusable, reason.clone());
-            let diagnostic = Diagnostic::new(codes::ARCH_MISSING, reason.clone());
-            failures.push(Failure { candidate: index, uid, diagnostic });
+        if let TargetFit::None(missing) = &fit {
+            let reason = say(label, Verdict::Unusable, missing.clone());
+            let diagnostic = Diagnostic::new(codes::ARCH_MISSING, missing.clone());
+            failures.push(Failure { candidate: index, reason, uid, diagnostic });
             continue;
         }
         if let Some(other) = not_asked_for(request, candidate, info, &fit) {
@@ -314,12 +315,13 @@ fn warn(selection: &mut Selection, candidates: &[Candidate], failures: &[Failure
         }
         let device = failure.uid.as_ref().map(|uid| format!(" on device {uid}")).unwrap_or_default();
         let message = format!("plugin `{}` is not used{device}: {}", candidate.plugin, failure.diagnostic.message);
-        let no_hardware = candidate.hardware == Hardware::Absent
-            && [codes::DRIVER_UNUSABLE, codes::PLUGIN_REFUSED].contains(&failure.diagnostic.code);
-        if no_hardware {
-            selection.notes.push(format!("{message}; the machine has no such hardware"));
-        } else {
+        // A plugin without its driver is no news where there is nothing to drive.
+        let is_news = candidate.hardware != Hardware::Absent
+            || ![codes::DRIVER_UNUSABLE, codes::NO_DEVICE].contains(&failure.diagnostic.code);
+        if is_news {
             selection.warnings.push(Diagnostic { message, ..failure.diagnostic.clone() });
+        } else {
+            selection.reasons[failure.reason].text += "; the machine has no such hardware";
         }
     }
     for candidate in candidates.iter().filter(|candidate| selection.request.backend.wants(candidate.kind)) {

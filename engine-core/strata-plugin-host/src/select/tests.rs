@@ -104,11 +104,10 @@ fn hardware_that_is_not_there_is_no_warning() {
     gpu.hardware = Hardware::Absent;
     let text = told(&[gpu.clone(), cpu()], &Request::of(BackendRequest::Auto));
     assert!(!text.contains("warning"), "{text}");
-    assert!(
-        text.contains("note: plugin `cuda` is not used: no libcuda.so.1; the machine has no such hardware"),
-        "{text}"
-    );
-    // A crash is the plugin's fault, whatever is in the machine.
+    assert!(text.contains("cuda: unusable: [S0328] no libcuda.so.1; the machine has no such hardware"), "{text}");
+    // A crash is the plugin's fault, whatever is in the machine, and an unknown refusal may be anything.
+    gpu.state = failed(codes::PLUGIN_REFUSED, "status 999");
+    assert!(told(&[gpu.clone(), cpu()], &Request::of(BackendRequest::Auto)).contains("warning S0308"));
     gpu.state = failed(codes::PLUGIN_CRASHED, "SIGSEGV");
     assert!(told(&[gpu, cpu()], &Request::of(BackendRequest::Auto)).contains("warning S0310"));
 }

@@ -11,11 +11,26 @@ use strata_plugin_host::{OpenOptions, Plugin, PluginEntry, PluginError, ProbeCom
 /// A folder with one plugin in it.
 pub(crate) struct Folder {
     pub(crate) dir: tempfile::TempDir,
+    name: &'static str,
+}
+
+/// How this system names libraries.
+pub(crate) struct Library;
+
+impl Library {
+    pub(crate) fn file_name(stem: &str) -> String {
+        format!("{}{stem}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX)
+    }
 }
 
 impl Folder {
     pub(crate) fn new() -> Folder {
-        Folder { dir: tempfile::tempdir().unwrap() }
+        Folder::named("test")
+    }
+
+    /// For a plugin of this name.
+    pub(crate) fn named(name: &'static str) -> Folder {
+        Folder { dir: tempfile::tempdir().unwrap(), name }
     }
 
     /// The sound plugin of tests/bad with these macros defined.
@@ -58,7 +73,7 @@ impl Folder {
         let bytes = fs_err::read(self.library()).unwrap_or_default();
         let mut descriptor = PluginDescriptor {
             schema: PluginDescriptor::SCHEMA.to_owned(),
-            name: "test".to_owned(),
+            name: self.name.to_owned(),
             version: Version::current(),
             kind: BackendKind::Cpu,
             abi_lowest: "1.0".to_owned(),
