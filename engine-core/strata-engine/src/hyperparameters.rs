@@ -167,7 +167,7 @@ impl Hyperparameters {
         let n_context = keys.required("context_length", 1, MAX_CONTEXT)?;
         let n_heads = keys.required("attention.head_count", 1, MAX_COUNT)?;
         let n_heads_kv = keys.integer("attention.head_count_kv", 1, MAX_COUNT)?.unwrap_or(n_heads);
-        if n_heads % n_heads_kv != 0 {
+        if !n_heads.is_multiple_of(n_heads_kv) {
             return Err(keys.bad(
                 "attention.head_count_kv",
                 n_heads_kv,
@@ -236,7 +236,7 @@ fn head_dim(keys: &Keys<'_>, suffix: &str, n_embd: u64, n_heads: u64) -> Result<
     if let Some(dim) = keys.integer(suffix, 1, MAX_COUNT)? {
         return Ok(dim);
     }
-    if n_embd % n_heads != 0 {
+    if !n_embd.is_multiple_of(n_heads) {
         return Err(keys.bad(
             "attention.head_count",
             n_heads,
@@ -290,7 +290,7 @@ impl Experts {
 impl Rope {
     fn read(keys: &Keys<'_>, defaults: Defaults, head_dim: u64, n_context: u64) -> Result<Rope, EngineError> {
         let n_rot = keys.integer("rope.dimension_count", 2, MAX_COUNT)?.unwrap_or(head_dim);
-        if n_rot > head_dim || n_rot % 2 != 0 {
+        if n_rot > head_dim || !n_rot.is_multiple_of(2) {
             return Err(keys.bad(
                 "rope.dimension_count",
                 n_rot,

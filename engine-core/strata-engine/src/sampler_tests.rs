@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use strata_diag::Diagnose;
 use strata_diag::catalogue::engine;
 
-fn sampler(settings: SamplerSettings) -> Sampler {
-    Sampler::new(&settings, &[]).unwrap()
+fn sampler(settings: &SamplerSettings) -> Sampler {
+    Sampler::new(settings, &[]).unwrap()
 }
 
 fn seeded(seed: u64) -> SamplerSettings {
@@ -13,7 +13,7 @@ fn seeded(seed: u64) -> SamplerSettings {
 
 /// Share of draws of each token, over many.
 fn shares(settings: &SamplerSettings, logits: &[f32]) -> Vec<f64> {
-    let mut sampler = sampler(settings.clone());
+    let mut sampler = sampler(settings);
     let mut counts = vec![0.0; logits.len()];
     for _ in 0..20_000 {
         counts[sampler.sample(logits).unwrap() as usize] += 1.0 / 20_000.0;
@@ -23,7 +23,7 @@ fn shares(settings: &SamplerSettings, logits: &[f32]) -> Vec<f64> {
 
 #[test]
 fn greedy_takes_the_greatest_and_of_equal_ones_the_first() {
-    let mut greedy = sampler(SamplerSettings::default());
+    let mut greedy = sampler(&SamplerSettings::default());
     assert_eq!(greedy.sample(&[0.0, 3.0, 3.0, -1.0]).unwrap(), 1);
 }
 
@@ -44,7 +44,7 @@ fn draws_follow_the_softmax_at_the_temperature() {
 fn the_same_seed_gives_the_same_tokens_and_another_one_others() {
     let logits: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin()).collect();
     let draw = |seed| {
-        let mut sampler = sampler(seeded(seed));
+        let mut sampler = sampler(&seeded(seed));
         (0..20).map(|_| sampler.sample(&logits).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(draw(5), draw(5));
@@ -95,21 +95,21 @@ fn penalties_see_prompt_and_answer_as_documented() {
 #[test]
 fn bias_bans_and_forces() {
     let banned = SamplerSettings { logit_bias: vec![(1, f32::NEG_INFINITY)], ..SamplerSettings::default() };
-    assert_eq!(sampler(banned).sample(&[0.0, 9.0, 1.0]).unwrap(), 2);
+    assert_eq!(sampler(&banned).sample(&[0.0, 9.0, 1.0]).unwrap(), 2);
     let forced = SamplerSettings { logit_bias: vec![(0, 100.0), (77, 5.0)], ..seeded(3) };
-    assert_eq!(sampler(forced).sample(&[0.0, 9.0, 1.0]).unwrap(), 0);
+    assert_eq!(sampler(&forced).sample(&[0.0, 9.0, 1.0]).unwrap(), 0);
 }
 
 #[test]
 fn what_is_no_number_is_an_error() {
     for bad in [f32::NAN, f32::INFINITY] {
         for settings in [SamplerSettings::default(), seeded(1)] {
-            let error = sampler(settings).sample(&[0.0, bad]).unwrap_err();
+            let error = sampler(&settings).sample(&[0.0, bad]).unwrap_err();
             assert_eq!(error.code(), engine::NOT_A_NUMBER);
             assert!(matches!(error, EngineError::NotANumber { token: 1, .. }));
         }
     }
-    assert!(sampler(SamplerSettings::default()).sample(&[f32::NEG_INFINITY; 3]).is_err());
+    assert!(sampler(&SamplerSettings::default()).sample(&[f32::NEG_INFINITY; 3]).is_err());
 }
 
 #[test]
@@ -155,7 +155,7 @@ proptest! {
         let goal = f64::from(top_p) * logits.iter().map(|l| f64::from(l - all[0].logit).exp()).sum::<f64>();
         let mut sum = 0.0;
         let kept = all.iter().position(|candidate| { sum += weight(candidate); sum >= goal }).unwrap_or(all.len() - 1) + 1;
-        let mut sampler = sampler(SamplerSettings { top_p, ..seeded(seed) });
+        let mut sampler = sampler(&SamplerSettings { top_p, ..seeded(seed) });
         let token = sampler.sample(&logits).unwrap();
         prop_assert_eq!(sampler.candidates.len(), kept);
         prop_assert!(all[..kept].iter().any(|candidate| candidate.token == token));

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
 use strata_engine::eval::{DistanceSummary, compare, summarise};
 use strata_engine::{Engine, EngineOptions, FinishReason, Limits, Reference, ReferenceCase, SamplerSettings, generate};
+use strata_manifest::Sha256Digest;
 use strata_model::gguf::Gguf;
 use strata_model::tokenizer::Tokenizer;
 use strata_plugin_host::DeviceOptions;
@@ -102,8 +102,7 @@ fn made_up(case: &ReferenceCase, arguments: &str) -> Option<Arc<Gguf>> {
 }
 
 fn sha256_of(path: &Path) -> String {
-    let digest = Sha256::digest(fs_err::read(path).unwrap());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256Digest::of_reader(fs_err::File::open(path).unwrap()).unwrap().0.to_string()
 }
 
 /// Each made-up model's generator arguments and llama.cpp's mean distance with its defaults.
