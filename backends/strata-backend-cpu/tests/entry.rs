@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "calls the C entry and the table it gives")]
 
 use strata_backend_abi::{
-    STRATA_ABI_VERSION, STRATA_NO_OPERAND, StrataBackend, StrataBufferDesc, StrataDType, StrataDeviceOptions,
-    StrataEntryArgs, StrataEntryResult, StrataHandle, StrataOp, StrataOpKind, StrataProgramDesc, StrataRunArgs,
-    StrataStatus, StrataStr, StrataTensor, StrataTextOut,
+    STRATA_ABI_VERSION, STRATA_MAX_FLOATS, STRATA_MAX_INTS, STRATA_MAX_OPERANDS, STRATA_NO_OPERAND, StrataBackend,
+    StrataBufferDesc, StrataDType, StrataDeviceOptions, StrataEntryArgs, StrataEntryResult, StrataHandle, StrataOp,
+    StrataOpKind, StrataProgramDesc, StrataRunArgs, StrataStatus, StrataStr, StrataTensor, StrataTextOut,
 };
 use strata_backend_cpu::strata_backend_entry;
 
@@ -71,9 +71,9 @@ fn op(kind: StrataOpKind, operands: &[u32], factor: f32) -> StrataOp {
         kind: kind as u32,
         flags: 0,
         layer: -1,
-        operand: [STRATA_NO_OPERAND; 12],
-        float: [0.0; 8],
-        int: [0; 8],
+        operand: [STRATA_NO_OPERAND; STRATA_MAX_OPERANDS],
+        float: [0.0; STRATA_MAX_FLOATS],
+        int: [0; STRATA_MAX_INTS],
     };
     op.operand[..operands.len()].copy_from_slice(operands);
     op.float[0] = factor;
