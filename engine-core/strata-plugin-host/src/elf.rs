@@ -161,6 +161,19 @@ mod tests {
     }
 
     #[test]
+    fn no_byte_makes_it_panic() {
+        let mut file = library();
+        for at in 0..192 {
+            let before = file[at];
+            for value in 0..=255 {
+                file[at] = value;
+                let _ = verdict(&file);
+            }
+            file[at] = before;
+        }
+    }
+
+    #[test]
     fn every_cut_is_noticed() {
         let file = library();
         for len in 0..file.len() {

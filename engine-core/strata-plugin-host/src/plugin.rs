@@ -126,7 +126,8 @@ impl Plugin {
         if let (Some(mut outcome), Some(options)) = (outcome, &options.probe) {
             // A card that was added since the plugin was tried has not been tried.
             if outcome.remembered && !plugin.all_tried(&outcome)? {
-                outcome = probe(entry, &ProbeOptions { retry: true, ..options.clone() }, &machine)?;
+                let again = probe(entry, &ProbeOptions { retry: true, ..options.clone() }, &machine);
+                outcome = again.inspect_err(|_| drop(opened().remove(&entry.library_path())))?;
             }
             plugin.probe = Some(Arc::new(outcome));
         }

@@ -226,7 +226,7 @@ fn judge(
         selection.reasons.len() - 1
     };
     if !request.backend.wants(candidate.kind) {
-        say(None, Verdict::LeftAlone, format!("`{}` was asked for", request.words()));
+        say(None, Verdict::LeftAlone, unopened(request, candidate.kind));
         return;
     }
     let devices = match &candidate.state {
@@ -449,7 +449,7 @@ pub fn select(
 
 fn unopened(request: &Request, kind: BackendKind) -> String {
     match kind {
-        BackendKind::Cpu => "a GPU comes first".to_owned(),
+        BackendKind::Cpu if request.backend == BackendRequest::Auto => "a GPU comes first".to_owned(),
         BackendKind::Unknown => "a kind of plugin that this version does not know".to_owned(),
         _ => format!("`{}` was asked for", request.words()),
     }

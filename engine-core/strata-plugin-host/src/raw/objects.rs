@@ -4,6 +4,7 @@ use super::{MAX_TEXT, Table, TextRoom, USUAL_TEXT};
 use crate::{HostMemory, PluginError};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strata_backend_abi::{
     SizedStruct, StrataBufferDesc, StrataBufferKind, StrataDeviceOptions, StrataHandle, StrataMemoryInfo, StrataOp,
@@ -15,6 +16,12 @@ pub(crate) struct RawDevice {
     table: Arc<Table>,
     handle: StrataHandle,
     lock: Mutex<()>,
+    /// Work was given to the device and not waited for since.
+    busy: AtomicBool,
+    /// It answered `DeviceLost`, or `Internal`, after which nobody knows its state: only closing is left.
+    lost: AtomicBool,
+    /// Imported memory of buffers that were dropped after that; the device may look at it until it is closed.
+    orphans: Mutex<Vec<Arc<dyn HostMemory>>>,
 }
 
 impl RawDevice {
@@ -37,26 +44,75 @@ impl RawDevice {
         let status = unsafe { device_open(index, &raw const options, &raw mut handle) };
         table.check("device_open", status)?;
         let handle = table.handle("device_open", handle)?;
-        Ok(RawDevice { table: Arc::clone(table), handle, lock: Mutex::new(()) })
+        Ok(RawDevice {
+            table: Arc::clone(table),
+            handle,
+            lock: Mutex::new(()),
+            busy: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            orphans: Mutex::default(),
+        })
     }
 
     pub(crate) fn table(&self) -> &Table {
         &self.table
     }
 
-    /// The device's turn. Nothing of ours panics in between, so a poisoned lock is as good as any.
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The device's turn, for a call of this name.
+    fn turn(&self, call: &'static str) -> Result<MutexGuard<'_, ()>, PluginError> {
+        // Nothing of ours panics in between, so a poisoned lock is as good as any.
+        let turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alive(call).map(|()| turn)
+    }
+
+    fn alive(&self, call: &'static str) -> Result<(), PluginError> {
+        if !self.lost.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let text = "an earlier call on this device failed in a way that leaves only closing it".to_owned();
+        Err(PluginError::Call { plugin: self.table.plugin.clone(), call, status: StrataStatus::DeviceLost, text })
+    }
+
+    /// Turns a status of a call on this device into a result; on the thread of the call.
+    fn check(&self, call: &'static str, status: i32) -> Result<(), PluginError> {
+        if status == StrataStatus::DeviceLost as i32 || status == StrataStatus::Internal as i32 {
+            self.lost.store(true, Ordering::Release);
+        }
+        self.table.check(call, status)
+    }
+
+    /// The device's turn for freeing something, its work waited for; `None` when the device is lost, and
+    /// closing it frees all.
+    fn last_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        let turn = self.turn("synchronize").ok()?;
+        if self.busy.load(Ordering::Relaxed) {
+            // What failed was told, or is told by the next call; here it only matters that the work ended.
+            let _ = self.wait(&turn);
+        }
+        (!self.lost.load(Ordering::Acquire)).then_some(turn)
+    }
+
+    /// Keeps memory that a lost device may still look at.
+    fn orphan(&self, memory: Option<Arc<dyn HostMemory>>) {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).extend(memory);
+    }
+
+    fn wait(&self, _turn: &MutexGuard<'_, ()>) -> Result<(), PluginError> {
+        let synchronize = self.table.entry(self.table.calls.synchronize, "synchronize")?;
+        // SAFETY: the handle is alive, and the caller has the device's turn.
+        let status = unsafe { synchronize(self.handle) };
+        self.busy.store(false, Ordering::Relaxed);
+        self.check("synchronize", status)
     }
 
     pub(crate) fn memory(&self) -> Result<(u64, u64, u64), PluginError> {
         let device_memory = self.table.entry(self.table.calls.device_memory, "device_memory")?;
         let mut info =
             StrataMemoryInfo { struct_size: StrataMemoryInfo::SIZE, reserved: 0, total: 0, free: 0, used_here: 0 };
-        let _turn = self.turn();
+        let _turn = self.turn("device_memory")?;
         // SAFETY: the handle is alive (`self` owns it) and `info` lives through the call.
         let status = unsafe { device_memory(self.handle, &raw mut info) };
-        self.table.check("device_memory", status)?;
+        self.check("device_memory", status)?;
         Ok((info.total, info.free, info.used_here))
     }
 
@@ -67,11 +123,11 @@ impl RawDevice {
             let mut room = TextRoom::new(capacity);
             let mut out = room.out();
             let status = {
-                let _turn = self.turn();
+                let _turn = self.turn("device_report")?;
                 // SAFETY: the handle is alive and `out` names `capacity` bytes that live through the call.
                 unsafe { device_report(self.handle, &raw mut out) }
             };
-            self.table.check("device_report", status)?;
+            self.check("device_report", status)?;
             if out.len <= capacity as u64 || capacity == MAX_TEXT {
                 return Ok(room.take(out));
             }
@@ -80,11 +136,8 @@ impl RawDevice {
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), PluginError> {
-        let synchronize = self.table.entry(self.table.calls.synchronize, "synchronize")?;
-        let _turn = self.turn();
-        // SAFETY: the handle is alive.
-        let status = unsafe { synchronize(self.handle) };
-        self.table.check("synchronize", status)
+        let turn = self.turn("synchronize")?;
+        self.wait(&turn)
     }
 
     /// `None` when the op is supported, else why not.
@@ -93,7 +146,7 @@ impl RawDevice {
         let desc = desc.raw(&[]);
         let mut room = TextRoom::new(USUAL_TEXT);
         let mut out = room.out();
-        let _turn = self.turn();
+        let _turn = self.turn("op_supported")?;
         // SAFETY: the handle is alive; the description's arrays are borrowed by `Desc` and live through the
         // call, as does the room for the reason.
         let status = unsafe { op_supported(self.handle, &raw const desc, index, &raw mut out) };
@@ -101,7 +154,7 @@ impl RawDevice {
             let reason = room.take(out);
             return Ok(Some(if reason.is_empty() { self.table.last_error() } else { reason }));
         }
-        self.table.check("op_supported", status).map(|()| None)
+        self.check("op_supported", status).map(|()| None)
     }
 }
 
@@ -138,10 +191,10 @@ impl RawBuffer {
             label: StrataStr::borrow(label),
         };
         let mut handle = StrataHandle::NONE;
-        let _turn = device.turn();
+        let _turn = device.turn("buffer_alloc")?;
         // SAFETY: the device is alive; description, label and `handle` live through the call.
         let status = unsafe { buffer_alloc(device.handle, &raw const desc, &raw mut handle) };
-        table.check("buffer_alloc", status)?;
+        device.check("buffer_alloc", status)?;
         let handle = table.handle("buffer_alloc", handle)?;
         Ok(RawBuffer { device: Arc::clone(device), handle, bytes, memory: None })
     }
@@ -158,14 +211,14 @@ impl RawBuffer {
             (slice.as_ptr(), slice.len() as u64)
         };
         let mut handle = StrataHandle::NONE;
-        let turn = device.turn();
+        let turn = device.turn("buffer_import")?;
         // SAFETY: the device is alive. `data` is readable for `bytes` for as long as `memory` is shared: nobody can
         // hold it mutably while the buffer keeps its `Arc`, and the buffer is freed before that `Arc` is.
         let status = unsafe { buffer_import(device.handle, data.cast(), bytes, &raw mut handle) };
         if status == StrataStatus::Unsupported as i32 {
             return Ok(None);
         }
-        table.check("buffer_import", status)?;
+        device.check("buffer_import", status)?;
         let handle = table.handle("buffer_import", handle)?;
         drop(turn);
         Ok(Some(RawBuffer { device: Arc::clone(device), handle, bytes, memory: Some(memory) }))
@@ -187,20 +240,20 @@ impl RawBuffer {
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), PluginError> {
         let table = &self.device.table;
         let buffer_write = table.entry(table.calls.buffer_write, "buffer_write")?;
-        let _turn = self.device.turn();
+        let _turn = self.device.turn("buffer_write")?;
         // SAFETY: the buffer is alive and `data` is readable for its length.
         let status = unsafe { buffer_write(self.handle, offset, data.as_ptr().cast(), data.len() as u64) };
-        table.check("buffer_write", status)
+        self.device.check("buffer_write", status)
     }
 
     /// The caller has checked that the range lies within the buffer.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), PluginError> {
         let table = &self.device.table;
         let buffer_read = table.entry(table.calls.buffer_read, "buffer_read")?;
-        let _turn = self.device.turn();
+        let _turn = self.device.turn("buffer_read")?;
         // SAFETY: the buffer is alive and `out` is writable for its length.
         let status = unsafe { buffer_read(self.handle, offset, out.as_mut_ptr().cast(), out.len() as u64) };
-        table.check("buffer_read", status)
+        self.device.check("buffer_read", status)
     }
 
     /// The caller has checked both ranges, that they do not overlap, and that both buffers are of one device.
@@ -213,25 +266,23 @@ impl RawBuffer {
     ) -> Result<(), PluginError> {
         let table = &self.device.table;
         let buffer_copy = table.entry(table.calls.buffer_copy, "buffer_copy")?;
-        let _turn = self.device.turn();
+        let _turn = self.device.turn("buffer_copy")?;
+        self.device.busy.store(true, Ordering::Relaxed);
         // SAFETY: both buffers are alive and belong to the device whose turn this is.
         let status = unsafe { buffer_copy(target.handle, target_offset, self.handle, source_offset, bytes) };
-        table.check("buffer_copy", status)
+        self.device.check("buffer_copy", status)
     }
 
     /// Waits for the device's work, then hands out the buffer's bytes while the device is held.
     pub(crate) fn with_mapped<R>(&self, use_bytes: impl FnOnce(&mut [u8]) -> R) -> Result<R, PluginError> {
         let table = &self.device.table;
         let buffer_map = table.entry(table.calls.buffer_map, "buffer_map")?;
-        let synchronize = table.entry(table.calls.synchronize, "synchronize")?;
-        let _turn = self.device.turn();
-        // SAFETY: the device is alive.
-        let status = unsafe { synchronize(self.device.handle) };
-        table.check("synchronize", status)?;
+        let turn = self.device.turn("buffer_map")?;
+        self.device.wait(&turn)?;
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: the buffer is alive and `address` lives through the call.
         let status = unsafe { buffer_map(self.handle, &raw mut address) };
-        table.check("buffer_map", status)?;
+        self.device.check("buffer_map", status)?;
         if address.is_null() {
             return Err(table.misbehaved("buffer_map", "returned a null address and no failure"));
         }
@@ -247,7 +298,10 @@ impl RawBuffer {
 impl Drop for RawBuffer {
     fn drop(&mut self) {
         let Some(buffer_free) = self.device.table.calls.buffer_free else { return };
-        let _turn = self.device.turn();
+        let Some(_turn) = self.device.last_turn() else {
+            self.device.orphan(self.memory.take());
+            return;
+        };
         // SAFETY: programs hold their buffers, so this is the last use of the handle; imported memory is
         // dropped after it. A failure leaves nothing to do.
         let _ = unsafe { buffer_free(self.handle) };
@@ -306,10 +360,10 @@ impl RawProgram {
         let handles: Vec<StrataHandle> = buffers.iter().map(|buffer| buffer.handle).collect();
         let desc = desc.raw(&handles);
         let mut handle = StrataHandle::NONE;
-        let _turn = device.turn();
+        let _turn = device.turn("program_compile")?;
         // SAFETY: device and buffers are alive; the description's arrays live through the call.
         let status = unsafe { program_compile(device.handle, &raw const desc, &raw mut handle) };
-        table.check("program_compile", status)?;
+        device.check("program_compile", status)?;
         let handle = table.handle("program_compile", handle)?;
         Ok(RawProgram { device: Arc::clone(device), handle, _buffers: buffers })
     }
@@ -328,10 +382,10 @@ impl RawProgram {
             workspace_bytes: 0,
             constant_bytes: 0,
         };
-        let _turn = self.device.turn();
+        let _turn = self.device.turn("program_info")?;
         // SAFETY: the program is alive and `info` lives through the call.
         let status = unsafe { program_info(self.handle, &raw mut info) };
-        table.check("program_info", status)?;
+        self.device.check("program_info", status)?;
         Ok((info.n_launches, info.workspace_bytes, info.constant_bytes))
     }
 
@@ -364,17 +418,18 @@ impl RawProgram {
             reserved: 0,
             signal: signal.map_or(StrataHandle::NONE, |event| event.handle),
         };
-        let _turn = self.device.turn();
+        let _turn = self.device.turn("program_run")?;
+        self.device.busy.store(true, Ordering::Relaxed);
         // SAFETY: program, its buffers and the events are alive; the arrays live through the call.
         let status = unsafe { program_run(self.handle, &raw const args) };
-        table.check("program_run", status)
+        self.device.check("program_run", status)
     }
 }
 
 impl Drop for RawProgram {
     fn drop(&mut self) {
         let Some(program_free) = self.device.table.calls.program_free else { return };
-        let _turn = self.device.turn();
+        let Some(_turn) = self.device.last_turn() else { return };
         // SAFETY: this is the last use of the handle; the buffers are dropped after it.
         let _ = unsafe { program_free(self.handle) };
     }
@@ -392,10 +447,10 @@ impl RawEvent {
         let table = &device.table;
         let Some(event_create) = table.calls.event_create else { return Ok(None) };
         let mut handle = StrataHandle::NONE;
-        let _turn = device.turn();
+        let _turn = device.turn("event_create")?;
         // SAFETY: the device is alive and `handle` lives through the call.
         let status = unsafe { event_create(device.handle, &raw mut handle) };
-        table.check("event_create", status)?;
+        device.check("event_create", status)?;
         let handle = table.handle("event_create", handle)?;
         Ok(Some(RawEvent { device: Arc::clone(device), handle }))
     }
@@ -407,29 +462,30 @@ impl RawEvent {
     pub(crate) fn is_done(&self) -> Result<bool, PluginError> {
         let table = &self.device.table;
         let event_query = table.entry(table.calls.event_query, "event_query")?;
-        let _turn = self.device.turn();
-        // SAFETY: the event is alive.
+        self.device.alive("event_query")?;
+        // SAFETY: the event is alive; the ABI allows this call beside any other.
         let status = unsafe { event_query(self.handle) };
         if status == StrataStatus::NotReady as i32 {
             return Ok(false);
         }
-        table.check("event_query", status).map(|()| true)
+        self.device.check("event_query", status).map(|()| true)
     }
 
     pub(crate) fn wait(&self) -> Result<(), PluginError> {
         let table = &self.device.table;
         let event_wait = table.entry(table.calls.event_wait, "event_wait")?;
-        let _turn = self.device.turn();
-        // SAFETY: the event is alive.
+        self.device.alive("event_wait")?;
+        // SAFETY: the event is alive; the ABI allows this call beside any other, so that one thread can
+        // wait while another gives the device more work.
         let status = unsafe { event_wait(self.handle) };
-        table.check("event_wait", status)
+        self.device.check("event_wait", status)
     }
 }
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
         let Some(event_free) = self.device.table.calls.event_free else { return };
-        let _turn = self.device.turn();
+        let Some(_turn) = self.device.last_turn() else { return };
         // SAFETY: a run borrows its events only for the call, so this is the last use of the handle.
         let _ = unsafe { event_free(self.handle) };
     }

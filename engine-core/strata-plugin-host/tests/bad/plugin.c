@@ -92,6 +92,15 @@ static int32_t device_info(uint32_t index, StrataDeviceInfo *out) {
 }
 
 static int open_devices;
+// Work that nobody has waited for, and a device that is gone: what the host must not do then ends the process.
+static int is_pending, is_lost;
+
+static void must_be_idle(void) {
+    if (is_pending || is_lost) {
+        fputs("freed while at work, or on a lost device\n", stderr);
+        abort();
+    }
+}
 
 static int32_t device_open(uint32_t index, const StrataDeviceOptions *options, StrataHandle *out) {
     (void)index;
@@ -154,6 +163,7 @@ static int32_t device_report(StrataHandle device, StrataTextOut *out) {
 
 static int32_t synchronize(StrataHandle device) {
     (void)device;
+    is_pending = 0;
     return STRATA_STATUS_OK;
 }
 
@@ -207,6 +217,7 @@ static int32_t buffer_import(StrataHandle device, const void *data, uint64_t byt
 
 static int32_t buffer_free(StrataHandle handle) {
     struct buffer *buffer = object_of(handle);
+    must_be_idle();
     if (buffer->is_owned) {
         bytes_used -= (int64_t)buffer->bytes;
         free(buffer->data);
@@ -314,16 +325,53 @@ static void run_op(struct program *program, const StrataOp *op, uint64_t rows) {
 
 static int32_t program_run(StrataHandle handle, const StrataRunArgs *args) {
     struct program *program = object_of(handle);
+    is_pending = 1;
+    for (uint32_t i = 0; i < args->n_wait; i++) {
+        if (!*(int *)object_of(args->wait[i])) {
+            error_text = "it would wait for ever";
+            return STRATA_STATUS_INVALID_CALL;
+        }
+    }
+#ifdef FAULT_LOST
+    is_lost = 1;
+    error_text = "fell off the bus";
+    return STRATA_STATUS_DEVICE_LOST;
+#endif
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const StrataTensor *out = &program->tensors[program->ops[i].operand[0]];
         uint64_t rows = out->dynamic[1] ? (uint64_t)args->scalars[out->dynamic[1] - 1] : out->ne[1];
         run_op(program, &program->ops[i], rows);
     }
+    if (args->signal.id != 0) {
+        *(int *)object_of(args->signal) = 1;
+    }
     return STRATA_STATUS_OK;
 }
 
 static int32_t program_free(StrataHandle handle) {
+    must_be_idle();
     free(object_of(handle));
+    return STRATA_STATUS_OK;
+}
+
+static int32_t event_create(StrataHandle device, StrataHandle *out) {
+    (void)device;
+    *out = handle_of(calloc(1, sizeof(int)));
+    return STRATA_STATUS_OK;
+}
+
+static int32_t event_query(StrataHandle event) {
+    return *(int *)object_of(event) ? STRATA_STATUS_OK : STRATA_STATUS_NOT_READY;
+}
+
+static int32_t event_wait(StrataHandle event) {
+    error_text = "it would wait for ever";
+    return *(int *)object_of(event) ? STRATA_STATUS_OK : STRATA_STATUS_INVALID_CALL;
+}
+
+static int32_t event_free(StrataHandle event) {
+    must_be_idle();
+    free(object_of(event));
     return STRATA_STATUS_OK;
 }
 
@@ -351,6 +399,10 @@ static StrataBackend table = {
     .program_compile = program_compile,
     .program_run = program_run,
     .program_free = program_free,
+    .event_create = event_create,
+    .event_query = event_query,
+    .event_wait = event_wait,
+    .event_free = event_free,
 };
 
 #ifndef FAULT_NO_ENTRY
@@ -391,7 +443,7 @@ int32_t strata_backend_entry(const StrataEntryArgs *args, StrataEntryResult *res
     table.program_run = NULL;
 #endif
 #ifdef FAULT_SOME_EVENTS
-    table.event_wait = synchronize;
+    table.event_wait = NULL;
 #endif
 #ifdef FAULT_NAME
     StrataStr name = TEXT("somebody else");

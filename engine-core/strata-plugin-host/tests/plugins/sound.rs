@@ -134,6 +134,65 @@ fn calls_that_the_host_must_not_make_do_not_reach_the_plugin() {
 }
 
 #[test]
+fn events_order_runs() {
+    let (_folder, device) = device();
+    let a = device.alloc(StrataBufferKind::Device, 512, "a").unwrap();
+    let mut program = device.compile(&addition(), &[a.clone(), a.clone()]).unwrap();
+    assert!(device.has_events());
+    let events: Vec<_> = (0..12).map(|_| device.event().unwrap().unwrap()).collect();
+    let none = device.event().unwrap().unwrap();
+    expect(none.wait(), "invalid-call", "it would wait for ever");
+    assert!(!none.is_done().unwrap());
+    for event in &events {
+        program.run_with(&[1, 1, 1, 0], &[], Some(event)).unwrap();
+        assert!(event.is_done().unwrap());
+        event.wait().unwrap();
+    }
+    // More than fit the call's own room.
+    let all: Vec<_> = events.iter().collect();
+    program.run_with(&[1, 1, 1, 0], &all, None).unwrap();
+    let and_one: Vec<_> = all.iter().copied().chain([&none]).collect();
+    expect(program.run_with(&[1, 1, 1, 0], &and_one, None), "invalid-call", "it would wait for ever");
+    let (_folder, other) = self::device();
+    let foreign = other.event().unwrap().unwrap();
+    expect(program.run_with(&[1, 1, 1, 0], &[&foreign], None), "invalid-call", "an event of another device");
+}
+
+/// The plugin ends the process when something is freed while work is pending; here it is not waited for.
+#[test]
+fn nothing_is_freed_under_work() {
+    let (_folder, device) = device();
+    let a = device.alloc(StrataBufferKind::Device, 512, "a").unwrap();
+    let mut program = device.compile(&addition(), &[a.clone(), a.clone()]).unwrap();
+    let event = device.event().unwrap().unwrap();
+    let spare = device.alloc(StrataBufferKind::Device, 512, "spare").unwrap();
+    for freed in [Box::new(spare) as Box<dyn std::any::Any>, Box::new(event), Box::new(a)] {
+        program.run(&[4, 1, 1, 0]).unwrap();
+        drop(freed);
+    }
+    program.run(&[4, 1, 1, 0]).unwrap();
+    drop(program);
+}
+
+/// The plugin ends the process when a lost device is asked for anything but to be closed.
+#[test]
+fn a_lost_device_is_only_closed() {
+    let folder = Folder::compiled(&["FAULT_LOST"]);
+    let device = folder.open().unwrap().open_device(0, &DeviceOptions::default()).unwrap();
+    let a = device.alloc(StrataBufferKind::Device, 512, "a").unwrap();
+    let b = device.import(Arc::new(vec![0; 512])).unwrap().unwrap();
+    let mut program = device.compile(&addition(), &[a.clone(), b.clone()]).unwrap();
+    let event = device.event().unwrap().unwrap();
+    expect(program.run(&[1, 1, 1, 0]), "device-failed", "fell off the bus");
+    expect(program.run(&[1, 1, 1, 0]), "device-failed", "an earlier call on this device failed");
+    expect(a.write(0, &[1]), "device-failed", "leaves only closing it");
+    expect(event.wait(), "device-failed", "leaves only closing it");
+    expect(device.synchronize(), "device-failed", "leaves only closing it");
+    assert!(device.report().starts_with("no report: "), "{}", device.report());
+    drop((program, a, b, event, device));
+}
+
+#[test]
 fn a_host_visible_buffer_is_mapped() {
     let (_folder, device) = device();
     let a = device.alloc(StrataBufferKind::HostVisible, 16, "a").unwrap();
