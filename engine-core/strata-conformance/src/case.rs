@@ -127,7 +127,7 @@ impl Case {
                 _ => continue,
             };
             let view = View::resolve(&self.tensors[op.operand[slot] as usize], &self.scalars);
-            let positions: Vec<i64> = (0..view.ne[0]).map(|t| memory.integer(&view, t, [0; 3])).collect();
+            let positions: Vec<i64> = (0..self.tokens()).map(|t| memory.integer(&view, t, [0; 3])).collect();
             self.scalars[StrataScalar::KvLength as usize] = positions.iter().max().map_or(0, |last| last + 1);
             let one_run = positions.windows(2).all(|pair| pair[1] == pair[0] + 1) && self.one_sequence(op, &memory);
             self.scalars[StrataScalar::Position as usize] = if one_run { positions[0] } else { -1 };
@@ -137,7 +137,7 @@ impl Case {
     fn one_sequence(&self, op: &StrataOp, memory: &Memory) -> bool {
         let slot = if op.kind == StrataOpKind::KvStore as u32 { 3 } else { 5 };
         let view = View::resolve(&self.tensors[op.operand[slot] as usize], &self.scalars);
-        (0..view.ne[0]).all(|t| memory.integer(&view, t, [0; 3]) == memory.integer(&view, 0, [0; 3]))
+        (0..self.tokens()).all(|t| memory.integer(&view, t, [0; 3]) == memory.integer(&view, 0, [0; 3]))
     }
 }
 
@@ -148,6 +148,7 @@ pub(crate) struct CaseBuilder {
     pub rng: Rng,
     dynamic: bool,
     constant_weights: bool,
+    long_vectors: bool,
 }
 
 /// Undefined bytes before and after each tensor, at least.
@@ -175,7 +176,7 @@ impl CaseBuilder {
             import_weights: false,
             carries_state: false,
         };
-        CaseBuilder { case, rng, dynamic, constant_weights }
+        CaseBuilder { case, rng, dynamic, constant_weights, long_vectors: false }
     }
 
     pub(crate) fn tokens(&self) -> u64 {
@@ -326,10 +327,27 @@ impl CaseBuilder {
         self.tensor(Place::Scratch, StrataDType::F32, dims)
     }
 
+    /// Vectors of indices are longer than the step and not dynamic, which the ABI allows.
+    pub(crate) fn long_vectors(&mut self) {
+        self.long_vectors = true;
+    }
+
     /// I32 values, one per token.
     pub(crate) fn per_token(&mut self, values: &[f64]) -> u32 {
-        let id = self.tensor(Place::Scratch, StrataDType::I32, &[Dim::Tokens]);
-        self.fill_list(id, values);
+        if !self.long_vectors {
+            let id = self.tensor(Place::Scratch, StrataDType::I32, &[Dim::Tokens]);
+            self.fill_list(id, values);
+            return id;
+        }
+        let most = self.case.scalar_max[StrataScalar::Tokens as usize] as u64;
+        let id = self.tensor(Place::Scratch, StrataDType::I32, &[Dim::Fixed(most + 5)]);
+        let start = self.get(id).offset as usize;
+        let storage = &mut self.case.storages[Place::Scratch as usize];
+        for (i, value) in values.iter().enumerate() {
+            let range = start + 4 * i..start + 4 * (i + 1);
+            encode_element(StrataDType::I32, *value, &mut storage.bytes[range.clone()]);
+            storage.defined[range].fill(true);
+        }
         id
     }
 

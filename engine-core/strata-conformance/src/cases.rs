@@ -82,7 +82,12 @@ fn both_modes(cases: &mut Vec<Case>, name: &str, tokens: u64, build: impl Fn(&mu
     for precise in [true, false] {
         // Whether T is compiled in or told per run alternates with the shapes.
         let dynamic = (name.len() + usize::from(precise)).is_multiple_of(2) || tokens > 9;
-        cases.push(one(name, precise, tokens, dynamic, &build));
+        cases.push(one(name, precise, tokens, dynamic, |b| {
+            if b.rng.chance(0.4) {
+                b.long_vectors();
+            }
+            build(b);
+        }));
     }
 }
 

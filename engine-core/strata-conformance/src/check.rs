@@ -101,8 +101,9 @@ fn compare(
                 )));
             }
             if error > 0.0 {
-                let of_allowed = if allowed == 0.0 { 0.0 } else { error / allowed };
-                worst = worst.or(Worst { of_allowed, relative: error / rms.max(f64::MIN_POSITIVE) });
+                // A row of subnormals that were flushed has no relative error to speak of.
+                let relative = if rms > f64::from(f32::MIN_POSITIVE) { error / rms } else { 0.0 };
+                worst = worst.or(Worst { of_allowed: error / allowed, relative });
             }
         }
     }

@@ -60,8 +60,8 @@ pub const TABLE: &[Tolerance] = &[
     },
     Tolerance {
         kinds: &[StrataOpKind::Attention],
-        fixed: 24.0,
-        growth: 2.0,
+        fixed: 8.0,
+        growth: 0.5,
         reason: "a logit's error (√D units of Σ|q·k|) moves its share and the others back; exp adds a few units; then \
                  a sum over the visible cells, possibly rescaled whenever a greater logit is met",
     },

@@ -57,6 +57,11 @@ impl Sequences {
         Sequences { tokens: (0..tokens).map(token).collect(), page }
     }
 
+    /// One sequence whose tokens come in any order.
+    fn scattered(tokens: u64, page: u64) -> Sequences {
+        Sequences { tokens: (0..tokens).map(|t| (0, 7 + (t * 5 + 3) % tokens * 2)).collect(), page }
+    }
+
     fn pages_per_sequence(&self) -> u64 {
         self.tokens.iter().map(|(_, position)| position / self.page + 1).max().unwrap_or(1) + 2
     }
@@ -113,6 +118,7 @@ fn stores(cache: StrataDType) -> Vec<Case> {
         (96, 4, Sequences::several(9, 16), 4),
         (128, 2, Sequences::run(33, 5, 256), 32),
         (32, 8, Sequences::several(5, 1), 0),
+        (64, 2, Sequences::scattered(11, 8), 0),
     ] {
         let name = format!("D{width} heads {heads} page {} gap {gap}", sequences.page);
         both_modes(&mut cases, &name, sequences.tokens.len() as u64, |b| {
@@ -231,6 +237,8 @@ fn values(k: StrataDType, v: StrataDType) -> Vec<Case> {
         Shape { spread: 60.0, ..plain(3, 3, 64, run(7, 90, 16)) },
         Shape { window: 1, ..plain(4, 2, 32, run(4, 12, 16)) },
         Shape { sinks: true, spread: 40.0, ..plain(4, 2, 64, run(1, 64, 1)) },
+        Shape { window: 16, ..plain(4, 2, 64, run(64, 30, 16)) },
+        plain(6, 3, 32, Sequences::scattered(11, 4)),
     ];
     let mut cases = Vec::new();
     for shape in shapes {

@@ -98,6 +98,8 @@ fn values(dtype: StrataDType) -> Vec<Case> {
         (16, Shape { gaps: [2, 1, 1], x: StrataDType::F16, ..plain(16, k1) }),
         (1, Shape { blocks: Blocks::Extreme, ..plain(16, k3) }),
         (7, Shape { blocks: Blocks::Extreme, ..plain(5, k2) }),
+        (1, plain(301, k1)),
+        (64, plain(130, k1)),
         (2, Shape { import: true, ..plain(12, k2) }),
         (8, Shape { import: true, bias: true, ..plain(31, k1) }),
     ];
