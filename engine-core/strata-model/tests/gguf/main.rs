@@ -4,6 +4,7 @@
 mod cases;
 mod hostile;
 mod inspect;
+mod memory;
 mod properties;
 mod replay;
 mod seeds;
