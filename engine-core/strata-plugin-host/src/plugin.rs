@@ -121,12 +121,12 @@ impl Plugin {
         let machine = Machine::this();
         let library = verify(entry, &machine)?;
         // Without the lock: a child may take long, and other plugins need not wait for it.
-        let outcome = options.probe.as_ref().map(|options| probe(entry, options, &machine)).transpose()?;
+        let outcome = options.probe.as_ref().map(|how| probe(entry, how, &machine, &options.log)).transpose()?;
         let mut plugin = Plugin::load(entry, &library, options)?;
-        if let (Some(mut outcome), Some(options)) = (outcome, &options.probe) {
+        if let (Some(mut outcome), Some(how)) = (outcome, &options.probe) {
             // A card that was added since the plugin was tried has not been tried.
             if outcome.remembered && !plugin.all_tried(&outcome)? {
-                let again = probe(entry, &ProbeOptions { retry: true, ..options.clone() }, &machine);
+                let again = probe(entry, &ProbeOptions { retry: true, ..how.clone() }, &machine, &options.log);
                 outcome = again.inspect_err(|_| drop(opened().remove(&entry.library_path())))?;
             }
             plugin.probe = Some(Arc::new(outcome));

@@ -15,7 +15,7 @@ mod report;
 pub use child::probe_child;
 
 use crate::verify::Machine;
-use crate::{PluginEntry, PluginError};
+use crate::{LogSink, PluginEntry, PluginError};
 use cache::{Cache, Known};
 use report::{LINE_PREFIX, Line, Verdict};
 use std::ffi::OsString;
@@ -24,12 +24,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use strata_backend_abi::StrataLogLevel;
 use strata_diag::Diagnostic;
 
 /// A child on a CPU needs milliseconds; this is for a machine that is badly overloaded.
 const CPU_LIMIT: Duration = Duration::from_secs(30);
 /// A GPU driver may have to wake the card and to compile kernels first.
-const GPU_LIMIT: Duration = Duration::from_secs(180);
+const GPU_LIMIT: Duration = Duration::from_secs(120);
+/// After this long somebody in front of the program should know what it waits for.
+const NOTICE_AFTER: Duration = Duration::from_secs(3);
 /// What is kept of a child's output; a plugin may talk without end.
 const MAX_OUTPUT: usize = 256 << 10;
 /// What is shown of a crashed child's stderr.
@@ -58,7 +61,7 @@ impl ProbeCommand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOptions {
     pub command: ProbeCommand,
-    /// `None`: 30 s for a CPU plugin, 180 s for others.
+    /// `None`: 30 s for a CPU plugin, 120 s for others.
     pub limit: Option<Duration>,
     /// Where results are remembered; without it, or when it cannot be written, each start tries again.
     pub state_dir: Option<PathBuf>,
@@ -89,6 +92,7 @@ pub(crate) fn probe(
     entry: &PluginEntry,
     options: &ProbeOptions,
     machine: &Machine,
+    log: &LogSink,
 ) -> Result<ProbeOutcome, PluginError> {
     let cache = Cache::new(entry, options.state_dir.as_deref(), machine);
     if !options.retry {
@@ -103,12 +107,12 @@ pub(crate) fn probe(
             None => {}
         }
     }
-    let result = run_child(entry, options);
+    let result = run_child(entry, options, log);
     cache.remember(&result);
     result
 }
 
-fn run_child(entry: &PluginEntry, options: &ProbeOptions) -> Result<ProbeOutcome, PluginError> {
+fn run_child(entry: &PluginEntry, options: &ProbeOptions, log: &LogSink) -> Result<ProbeOutcome, PluginError> {
     let started = Instant::now();
     let limit = options.limit.unwrap_or(if entry.kind().is_gpu() { GPU_LIMIT } else { CPU_LIMIT });
     let not_run = |reason: String| PluginError::Probe {
@@ -126,7 +130,11 @@ fn run_child(entry: &PluginEntry, options: &ProbeOptions) -> Result<ProbeOutcome
         .map_err(|error| not_run(error.to_string()))?;
     let stdout = child.stdout.take().map(|pipe| collect(pipe, MAX_OUTPUT));
     let stderr = child.stderr.take().map(|pipe| collect(pipe, MAX_OUTPUT));
-    let status = wait(&mut child, limit).map_err(|error| not_run(error.to_string()))?;
+    let notice = || {
+        let text = format!("`{}` is tried for the first time, for at most {} s", entry.name(), limit.as_secs());
+        log(StrataLogLevel::Warning, &text);
+    };
+    let status = wait(&mut child, limit, notice).map_err(|error| not_run(error.to_string()))?;
     let read = |pipe: Option<mpsc::Receiver<Vec<u8>>>| {
         // A grandchild may hold the pipe open; what has come until then must do.
         pipe.and_then(|pipe| pipe.recv_timeout(GRACE).ok()).unwrap_or_default()
@@ -141,8 +149,10 @@ fn run_child(entry: &PluginEntry, options: &ProbeOptions) -> Result<ProbeOutcome
 }
 
 /// Waits for the child; `None` when it had to be killed.
-fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + limit;
+fn wait(child: &mut Child, limit: Duration, notice: impl FnOnce()) -> std::io::Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    let deadline = started + limit;
+    let mut notice = Some(notice);
     let mut pause = Duration::from_micros(500);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -150,6 +160,11 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus
         }
         if Instant::now() >= deadline {
             break;
+        }
+        if started.elapsed() >= NOTICE_AFTER
+            && let Some(notice) = notice.take()
+        {
+            notice();
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(10));

@@ -80,6 +80,19 @@ fn a_hang_is_quarantined() {
     expect(Plugin::open(&folder.entry().unwrap(), &options), "plugin-quarantined", "it hung before");
 }
 
+/// A first start that takes long is no silent one.
+#[test]
+fn a_long_try_is_announced() {
+    let folder = Folder::compiled(&["FAULT_HANG"]);
+    let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = std::sync::Arc::clone(&lines);
+    let probe = ProbeOptions { limit: Some(std::time::Duration::from_millis(3500)), ..folder.probe() };
+    let log = std::sync::Arc::new(move |_, text: &str| sink.lock().unwrap().push(text.to_owned()));
+    let options = OpenOptions { probe: Some(probe), log };
+    expect(Plugin::open(&folder.entry().unwrap(), &options), "plugin-hung", "within 3500 ms");
+    assert_eq!(*lines.lock().unwrap(), ["`test` is tried for the first time, for at most 3 s"]);
+}
+
 #[test]
 fn what_is_remembered_holds_for_one_driver_and_host_and_undamaged_files_only() {
     let folder = Folder::compiled(&["FAULT_SEGV"]);
