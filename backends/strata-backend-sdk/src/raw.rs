@@ -251,3 +251,56 @@ fn length(data: *const c_void, count: u64, element: usize, what: &str) -> Result
         _ => Err(Failure::host_bug(format_args!("{what} has {count} elements, more than memory can hold"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A struct that has grown since its first minor: what none of the ABI's has done yet.
+    #[repr(C)]
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    struct Grown {
+        struct_size: u32,
+        first: u32,
+        appended: u64,
+    }
+
+    // SAFETY: `#[repr(C)]`, starts with its size, integers only.
+    unsafe impl SizedStruct for Grown {
+        const SIZE: u32 = size_of::<Grown>() as u32;
+    }
+
+    impl Wire for Grown {
+        const NAME: &'static str = "Grown";
+        const LEAST: u32 = 8;
+    }
+
+    const VALUE: Grown = Grown { struct_size: Grown::SIZE, first: 7, appended: 8 };
+
+    #[test]
+    fn an_older_host_gets_what_it_knows_and_no_more() {
+        for (declared, expected) in [(8, (7, 99)), (16, (7, 8)), (400, (7, 8))] {
+            let mut place = Grown { struct_size: declared, first: 99, appended: 99 };
+            // SAFETY: no more than the struct's own bytes are written, whatever it says.
+            unsafe { write(&raw mut place, &VALUE) }.unwrap();
+            assert_eq!((place.first, place.appended), expected, "a host that says {declared} bytes");
+            assert_eq!(place.struct_size, declared);
+        }
+        let mut place = Grown { struct_size: 7, first: 99, appended: 99 };
+        // SAFETY: as above.
+        let failure = unsafe { write(&raw mut place, &VALUE) }.unwrap_err();
+        assert_eq!(failure.text, "host bug: Grown says 7 bytes, the least is 8");
+        assert_eq!(place.first, 99);
+    }
+
+    #[test]
+    fn an_older_host_is_read_with_zeros_behind() {
+        let older = Grown { struct_size: 8, first: 7, appended: 99 };
+        // SAFETY: the struct is ours.
+        assert_eq!(unsafe { read(&raw const older) }, Ok(Grown { struct_size: 8, first: 7, appended: 0 }));
+        let two = [older, older];
+        // SAFETY: as above, two elements at the struct's own size.
+        let list = unsafe { strided(two.as_ptr(), 2, Grown::SIZE) }.unwrap();
+        assert!(list.iter().all(|element| (element.first, element.appended) == (7, 0)));
+    }
+}
