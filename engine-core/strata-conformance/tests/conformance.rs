@@ -5,12 +5,13 @@
 //! it is built into this build's own target directory. A plugin is made and opened when the first
 //! test asks for it, so listing tests builds nothing.
 
+mod support;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use strata_conformance::{Bench, Gaps, GroupReport, groups, run_group};
-use strata_manifest::{BackendKind, Document, PluginDescriptor, Sha256Digest, Version};
 use strata_plugin_host::{OpenOptions, Plugin, PluginEntry};
 
 /// A plugin under test.
@@ -41,7 +42,7 @@ fn main() {
     }
     let conclusion = libtest_mimic::run(&arguments, tests);
     if let Some(Ok(folder)) = STAGE.get() {
-        // What stays behind lies in the target directory and is overwritten by its next owner.
+        // What cannot be removed lies in the target directory.
         let _ = fs_err::remove_dir_all(folder);
     }
     conclusion.exit();
@@ -66,6 +67,10 @@ fn own_gaps() -> Result<Gaps, String> {
     Gaps::built_in().map_err(|error| error.to_string())
 }
 
+fn c_demo() -> Result<PathBuf, String> {
+    support::c_demo(stage()?, "c-demo", &[])
+}
+
 fn c_demo_gaps() -> Result<Gaps, String> {
     Gaps::parse(include_str!("c_demo_gaps.toml"))
 }
@@ -76,25 +81,26 @@ static STAGE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 fn stage() -> Result<&'static Path, String> {
     let made = STAGE.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("conformance-{}", std::process::id()));
-        fs_err::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        fs_err::create_dir_all(&folder).map_err(support::text)?;
         Ok(folder)
     });
     made.as_deref().map_err(Clone::clone)
 }
 
+/// The CPU plugin's descriptor.
 fn cpu() -> Result<PathBuf, String> {
     static DESCRIPTOR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     DESCRIPTOR
         .get_or_init(|| match std::env::var_os("STRATA_TEST_PLUGIN_DIR") {
             Some(folder) => Ok(Path::new(&folder).join("cpu.plugin.json")),
-            None => describe("cpu", BackendKind::Cpu, &build_cpu()?),
+            None => support::describe(stage()?, "cpu", "cpu", &build_cpu()?),
         })
         .clone()
 }
 
 /// Builds the plugin as this test was built: same target directory, same profile.
 fn build_cpu() -> Result<PathBuf, String> {
-    let test = std::env::current_exe().map_err(|error| error.to_string())?;
+    let test = std::env::current_exe().map_err(support::text)?;
     let profile_folder = test.parent().and_then(Path::parent).ok_or("a test lies in `<profile>/deps`")?;
     let target = profile_folder.parent().ok_or("a profile's folder lies in the target directory")?;
     let mut build = Command::new(option_env!("CARGO").unwrap_or("cargo"));
@@ -102,60 +108,7 @@ fn build_cpu() -> Result<PathBuf, String> {
     if profile_folder.ends_with("release") {
         build.arg("--release");
     }
-    run(build.current_dir(env!("CARGO_MANIFEST_DIR")))?;
-    Ok(profile_folder.join(format!(
-        "{}strata_backend_cpu{}",
-        std::env::consts::DLL_PREFIX,
-        std::env::consts::DLL_SUFFIX
-    )))
-}
-
-/// Compiles the ABI crate's C plugin.
-fn c_demo() -> Result<PathBuf, String> {
-    let abi = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("strata-backend-abi");
-    let library = stage()?.join("c_demo_build.so");
-    let mut compile = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
-    compile.args(["-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o"]).arg(&library);
-    compile.arg(format!("-DC_DEMO_VERSION=\"{}\"", Version::current()));
-    compile.arg("-I").arg(abi.join("include")).arg(abi.join("tests/c/plugin.c")).arg("-lm");
-    run(&mut compile)?;
-    describe("c-demo", BackendKind::Cpu, &library)
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
-}
-
-/// Copies a library into the stage and writes its descriptor beside it.
-fn describe(name: &str, kind: BackendKind, library: &Path) -> Result<PathBuf, String> {
-    let file = format!("{name}{}", std::env::consts::DLL_SUFFIX);
-    let copy = stage()?.join(&file);
-    fs_err::copy(library, &copy).map_err(|error| error.to_string())?;
-    let opened = fs_err::File::open(&copy).map_err(|error| error.to_string())?;
-    let (sha256, size) = Sha256Digest::of_reader(opened).map_err(|error| error.to_string())?;
-    let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
-    let descriptor = PluginDescriptor {
-        schema: PluginDescriptor::SCHEMA.to_owned(),
-        name: name.to_owned(),
-        version: Version::current(),
-        kind,
-        abi_lowest: abi.clone(),
-        abi_highest: abi,
-        layout_hash: strata_backend_abi::layout::hash(),
-        os: std::env::consts::OS.to_owned(),
-        cpu_arch: std::env::consts::ARCH.to_owned(),
-        targets: vec![std::env::consts::ARCH.to_owned()],
-        library: file,
-        sha256,
-        size,
-        libc_floor: None,
-        driver_floor: None,
-    };
-    let path = stage()?.join(format!("{name}.plugin.json"));
-    descriptor.write(&path).map_err(|error| error.to_string())?;
-    Ok(path)
+    support::run(build.current_dir(env!("CARGO_MANIFEST_DIR")))?;
+    let file = format!("{}strata_backend_cpu{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    Ok(profile_folder.join(file))
 }
