@@ -87,10 +87,13 @@ fn dots<const R: usize, const N: usize>(rows: &[&[f32]; R], x: &[&[f32]; N]) -> 
     let x = x.map(|x| &x.as_chunks::<8>().0[..rows[0].len()]);
     let mut partial = [[_mm256_setzero_ps(); N]; R];
     for index in 0..rows[0].len() {
-        let x: [__m256; N] = core::array::from_fn(|column| load_f32(&x[column][index]));
+        let mut columns = [_mm256_setzero_ps(); N];
+        for (column, x) in columns.iter_mut().zip(x) {
+            *column = load_f32(&x[index]);
+        }
         for (partial, row) in partial.iter_mut().zip(rows) {
             let w = load_f32(&row[index]);
-            for (partial, x) in partial.iter_mut().zip(x) {
+            for (partial, x) in partial.iter_mut().zip(columns) {
                 *partial = _mm256_fmadd_ps(w, x, *partial);
             }
         }

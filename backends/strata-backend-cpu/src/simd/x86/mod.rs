@@ -13,12 +13,13 @@ mod formats_plain;
 mod load;
 mod quantise;
 mod tiles;
+mod vnni;
 
 use super::{ActivationBlock, BLOCK, Line, OutPart, TILE_BLOCK_LINES, TILE_ROWS, view, view_mut};
-use crate::matmul::{Job, Plan, Prepared};
+use crate::matmul::{Job, Plan, Prepared, Variant};
 use core::arch::x86_64::{__m256, _mm256_add_ps};
 use core::ops::Range;
-use formats::Format;
+use formats::{Format, Kind};
 use formats_iq::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 use formats_k::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 use formats_plain::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
@@ -124,7 +125,7 @@ fn run_blocks<F: Format>(call: &Call<'_>, scratch: &mut [Line], out: &mut OutPar
     for block in (0..n_columns).step_by(step) {
         for first in call.rows.clone().step_by(TILE_ROWS) {
             let rows = call.eight_rows(first).map(F::blocks);
-            tiles::pack::<F>(&rows, false, view_mut(tile), view_mut(tile_sub));
+            tiles::pack::<F>(&rows, call.plan.variant() == Variant::Vnni, view_mut(tile), view_mut(tile_sub));
             let columns = block..(block + step).min(n_columns);
             for index in columns.clone().step_by(4) {
                 match columns.end - index {
@@ -150,7 +151,14 @@ fn multiply<F: Format, const N: usize>(
 ) {
     let columns: [(&[ActivationBlock], usize); N] = core::array::from_fn(|i| call.column(index + i));
     let x = columns.map(|(x, _)| x);
-    let sums = tiles::multiply::<F::Kind, N>(view(tile), view(tile_sub), F::OFFSET, &x);
+    let sums = match call.plan.variant() {
+        Variant::Vnni => {
+            let offset = if F::Kind::SIGNED { 128 } else { F::OFFSET };
+            // SAFETY: the plan's variant is only given to CPUs with AVX-512 VNNI.
+            unsafe { vnni::multiply::<F::Kind, N>(view(tile), view(tile_sub), offset, &x) }
+        }
+        _ => tiles::multiply::<F::Kind, N>(view(tile), view(tile_sub), F::OFFSET, &x),
+    };
     for (sums, (_, column)) in sums.into_iter().zip(columns) {
         call.put(out, column, first, sums);
     }

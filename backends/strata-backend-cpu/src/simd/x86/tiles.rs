@@ -6,7 +6,7 @@
 //! and one token that is 8 multiply-adds and 8 additions for 4-bit formats, and about six
 //! instructions of float work, against the 24 that unpacking costs once for all tokens.
 
-use super::decode::{accumulate, combine_halves};
+use super::decode::{accumulate, at, combine_halves};
 use super::formats::{Format, Kind, Scales};
 use super::load::{
     broadcast_4, broadcast_pair, load_f32, load_i32, load_tile_row, store_f32, store_i32, store_tile_row, transpose,
@@ -27,7 +27,7 @@ pub(super) fn pack<F: Format>(
 ) {
     let mut scales = Scales::new();
     for (index, tile) in tile.chunks_exact_mut(F::SUB_BLOCKS).enumerate() {
-        let blocks = rows.map(|row| &row[index]);
+        let blocks = at(rows, index);
         // SAFETY: this function's target features are what the call needs.
         unsafe { F::scales(&blocks, &mut scales) };
         for (sub, tile) in tile.iter_mut().enumerate() {
@@ -70,9 +70,8 @@ pub(super) fn multiply<K: Kind, const N: usize>(
     x: &[&[ActivationBlock]; N],
 ) -> [__m256; N] {
     let mut acc = [_mm256_setzero_ps(); N];
-    let x = x.map(|x| &x[..tile.len()]);
     for (index, tile) in tile.iter().enumerate() {
-        let x: [&ActivationBlock; N] = core::array::from_fn(|token| &x[token][index]);
+        let x = at(x, index);
         let low = half_sums::<K, N>(tile, 0, &x);
         let high = half_sums::<K, N>(tile, 1, &x);
         let (mut sub, mut sub_min) = ([_mm256_setzero_si256(); 2], [_mm256_setzero_si256(); 2]);
@@ -95,7 +94,6 @@ pub(super) fn multiply<K: Kind, const N: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn half_sums<K: Kind, const N: usize>(tile: &TileBlock, half: usize, x: &[&ActivationBlock; N]) -> [__m256i; N] {
     let mut sums = [_mm256_setzero_si256(); N];
-    let multiplier = |token: usize| broadcast_pair(x[token].multiplier[half]);
     // Products are added in 16 bits as far as the values' size allows, then in 32.
     let mut narrow = [_mm256_setzero_si256(); N];
     for step in 0..4 {
@@ -108,7 +106,7 @@ fn half_sums<K: Kind, const N: usize>(tile: &TileBlock, half: usize, x: &[&Activ
             let products = _mm256_maddubs_epi16(magnitudes, q);
             narrow[token] = if step % K::DEPTH == 0 { products } else { _mm256_add_epi16(narrow[token], products) };
             if step % K::DEPTH == K::DEPTH - 1 {
-                let wide = _mm256_madd_epi16(narrow[token], multiplier(token));
+                let wide = _mm256_madd_epi16(narrow[token], broadcast_pair(x[token].multiplier[half]));
                 sums[token] = if step < K::DEPTH { wide } else { _mm256_add_epi32(sums[token], wide) };
             }
         }
