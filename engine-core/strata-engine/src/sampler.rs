@@ -163,7 +163,18 @@ impl Sampler {
         self.logits.extend_from_slice(logits);
         self.bias();
         self.penalise();
-        Ok(if self.settings.is_greedy() { greatest(&self.logits) } else { self.draw() })
+        let greatest_logit = greatest_value(&self.logits);
+        if greatest_logit == f32::NEG_INFINITY {
+            return Err(EngineError::BadSampling {
+                setting: "logit-bias",
+                value: "every token banned".to_owned(),
+                allowed: "at least one token left",
+            });
+        }
+        if self.settings.is_greedy() {
+            return Ok(index_of(&self.logits, greatest_logit));
+        }
+        Ok(self.draw(greatest_logit))
     }
 
     fn changes_logits(&self) -> bool {
@@ -201,18 +212,14 @@ impl Sampler {
     }
 
     /// Steps 5 and 6.
-    fn draw(&mut self) -> u32 {
+    fn draw(&mut self, greatest_logit: f32) -> u32 {
         self.candidates.clear();
-        let greatest_logit = self.logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         // A bound on the ratio of two probabilities is one on the difference of their logits.
         let least =
             if self.settings.min_p > 0.0 { greatest_logit + self.settings.min_p.ln() } else { f32::NEG_INFINITY };
         let candidates =
             self.logits.iter().enumerate().filter(|(_, logit)| **logit >= least && **logit > f32::NEG_INFINITY);
         self.candidates.extend(candidates.map(|(token, logit)| Candidate { token: token as u32, logit: *logit }));
-        if self.candidates.is_empty() {
-            return greatest(&self.logits);
-        }
         self.cut();
         let inverse = 1.0 / f64::from(self.settings.temperature);
         self.weights.clear();
@@ -286,20 +293,37 @@ fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-/// Index of the greatest; of equal ones the lowest.
+/// Lanes that passes over a whole vocabulary go in, so that they become vector instructions.
+const LANES: usize = 16;
+
+/// Index of the greatest; of equal ones the lowest. Numbers that are none are passed over.
 pub(crate) fn greatest(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (index, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = index;
-        }
+    index_of(logits, greatest_value(logits))
+}
+
+fn greatest_value(logits: &[f32]) -> f32 {
+    // Written out, since `f32::max` is bound to more than one instruction by what it says of NaN.
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for chunk in chunks {
+        lanes = std::array::from_fn(|i| larger(lanes[i], chunk[i]));
     }
-    best as u32
+    lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, larger)
+}
+
+/// Where this value is first; 0 when it is nowhere.
+fn index_of(logits: &[f32], value: f32) -> u32 {
+    let chunk =
+        logits.chunks(LANES).position(|chunk| chunk.iter().fold(false, |found, logit| found | (*logit == value)));
+    let start = chunk.map_or(0, |chunk| chunk * LANES);
+    let within = logits[start..].iter().take(LANES).position(|logit| *logit == value);
+    (start + within.unwrap_or(0)) as u32
 }
 
 /// −∞ bans a token; anything else that is no finite number means that the step went wrong.
 fn check_logits(logits: &[f32]) -> Result<(), EngineError> {
-    // Summing is one pass that vectorises; which one it was is only looked for when it is bad.
+    // One pass without a branch; which one it was is only looked for when there is one.
     let is_bad = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
     if !logits.iter().fold(false, |bad, logit| bad | is_bad(logit)) && logits.iter().any(|logit| logit.is_finite()) {
         return Ok(());
@@ -310,12 +334,12 @@ fn check_logits(logits: &[f32]) -> Result<(), EngineError> {
 
 /// ln Σ exp(logit), in double precision.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
-    let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let greatest = f64::from(greatest_value(logits));
     if !greatest.is_finite() {
-        return f64::from(greatest);
+        return greatest;
     }
-    let sum: f64 = logits.iter().map(|logit| f64::from(logit - greatest).exp()).sum();
-    f64::from(greatest) + sum.ln()
+    let sum: f64 = logits.iter().map(|logit| (f64::from(*logit) - greatest).exp()).sum();
+    greatest + sum.ln()
 }
 
 #[cfg(test)]

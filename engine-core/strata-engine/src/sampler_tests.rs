@@ -101,6 +101,13 @@ fn bias_bans_and_forces() {
 }
 
 #[test]
+fn banning_every_token_is_refused() {
+    let all = (0..3).map(|token| (token, f32::NEG_INFINITY)).collect();
+    let settings = SamplerSettings { logit_bias: all, ..SamplerSettings::default() };
+    assert_eq!(sampler(&settings).sample(&[0.0, 1.0, 2.0]).unwrap_err().code(), engine::BAD_SAMPLING);
+}
+
+#[test]
 fn what_is_no_number_is_an_error() {
     for bad in [f32::NAN, f32::INFINITY] {
         for settings in [SamplerSettings::default(), seeded(1)] {
@@ -140,6 +147,19 @@ fn log_sum_exp_is_exact_for_large_and_few() {
 }
 
 proptest! {
+    #[test]
+    fn the_fast_scan_finds_what_a_plain_one_finds(
+        logits in proptest::collection::vec((-20i8..20).prop_map(f32::from), 1..200)
+    ) {
+        let mut best = 0;
+        for (index, logit) in logits.iter().enumerate() {
+            if *logit > logits[best] {
+                best = index;
+            }
+        }
+        prop_assert_eq!(greatest(&logits), best as u32);
+    }
+
     /// Partial sorting must keep exactly what a full sort keeps, over many sizes and ties.
     #[test]
     fn top_p_equals_its_definition(

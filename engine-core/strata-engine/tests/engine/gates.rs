@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use strata_engine::eval::{DistanceSummary, compare, summarise};
+use strata_engine::eval::{DistanceSummary, compare, perplexity, summarise};
 use strata_engine::{Engine, EngineOptions, FinishReason, Limits, Reference, ReferenceCase, SamplerSettings, generate};
 use strata_manifest::Sha256Digest;
 use strata_model::gguf::Gguf;
@@ -136,6 +136,33 @@ fn made_up_models_are_as_near_to_exact_as_they_must_be() {
             assert!(quick.kl_mean <= *peer, "{name}: {quick:?}, llama.cpp has {peer}");
         }
     }
+}
+
+/// Debian's copy of the GPL version 3, by its digest.
+const TEXT: &str = "/usr/share/common-licenses/GPL-3";
+
+/// llama.cpp's figure for the same text, within the half percent that tells two correct engines.
+#[test]
+fn perplexity_of_a_known_text_is_the_peers() {
+    let (Some(gguf), Some(path)) = (real_model(SMOLLM2), shared("reference/perplexity.json")) else { return };
+    let document: serde_json::Value = serde_json::from_str(&fs_err::read_to_string(path).unwrap()).unwrap();
+    let is_the_text = Path::new(TEXT).is_file() && document["text"]["sha256"] == sha256_of(Path::new(TEXT));
+    if !is_the_text {
+        println!("skipped: {TEXT} is not the text of the reference");
+        return;
+    }
+    let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+    let tokens = tokenizer.encode(&fs_err::read_to_string(TEXT).unwrap(), true, false);
+    let bos = if tokenizer.adds_bos() { tokenizer.bos() } else { None };
+    let options = EngineOptions { max_context: Some(512), max_outputs: 256, ..EngineOptions::default() };
+    let mut session = load(&gguf, &options).session().unwrap();
+    let result = perplexity(&mut session, &tokens, bos, 512, |_| {}).unwrap();
+    println!("{result:?}");
+    let expected = &document["results"][0];
+    assert_eq!(result.chunks, expected["chunks"].as_u64().unwrap());
+    let peer = expected["ppl"].as_f64().unwrap();
+    assert!((result.perplexity / peer - 1.0).abs() < 0.005, "{result:?}, llama.cpp has {peer}");
+    assert!((result.stderr / expected["stderr"].as_f64().unwrap() - 1.0).abs() < 0.02, "{result:?}");
 }
 
 #[test]

@@ -39,13 +39,19 @@ fn build() -> PathBuf {
 }
 
 /// Copies the library, which the next build would overwrite, and writes its descriptor beside it.
+/// The folder is named by what is in it, so that runs share it and leave no more than one a build.
 fn describe(library: &Path) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engine-{}", std::process::id()));
-    std::fs::DirBuilder::new().recursive(true).create(&folder).unwrap();
-    let file = format!("cpu{}", std::env::consts::DLL_SUFFIX);
     let bytes = fs_err::read(library).unwrap();
-    fs_err::write(folder.join(&file), &bytes).unwrap();
     let (sha256, size) = Sha256Digest::of_reader(bytes.as_slice()).unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engine-{:.16}", sha256.to_string()));
+    let path = folder.join("cpu.plugin.json");
+    if path.is_file() {
+        return path;
+    }
+    let stage = folder.with_extension(std::process::id().to_string());
+    fs_err::create_dir_all(&stage).unwrap();
+    let file = format!("cpu{}", std::env::consts::DLL_SUFFIX);
+    fs_err::write(stage.join(&file), &bytes).unwrap();
     let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
     let descriptor = PluginDescriptor {
         schema: PluginDescriptor::SCHEMA.to_owned(),
@@ -64,7 +70,10 @@ fn describe(library: &Path) -> PathBuf {
         libc_floor: None,
         driver_floor: None,
     };
-    let path = folder.join("cpu.plugin.json");
-    descriptor.write(&path).unwrap();
+    descriptor.write(&stage.join("cpu.plugin.json")).unwrap();
+    // Another process may have been faster; then its folder is as good.
+    if fs_err::rename(&stage, &folder).is_err() {
+        fs_err::remove_dir_all(&stage).unwrap();
+    }
     path
 }
