@@ -273,36 +273,28 @@ proptest! {
     }
 }
 
+/// Every byte of the weights at its extremes against activations of one sign or both, by the
+/// kernels for one column and for many.
 #[test]
 fn extreme_bytes_do_not_saturate() {
-    // Every byte of the weights' values at its extremes against activations of one sign or both.
     for dtype in weight_formats().filter(|dtype| dtype.is_quantised()) {
         for fill in [0x00_u8, 0x0f, 0x7f, 0x80, 0xf0, 0xff] {
-            for pattern in 0..3 {
-                let mut case = Case::new(dtype, false, 256, 8, 5, 3);
-                for block in case.weights.chunks_exact_mut(dtype.block_bytes()) {
-                    let halves: Vec<[u8; 2]> = half_offsets(dtype).iter().map(|at| *field(block, *at)).collect();
-                    block.fill(fill);
-                    for (at, half) in half_offsets(dtype).iter().zip(halves) {
-                        block[*at..][..2].copy_from_slice(&half);
-                    }
-                }
-                for (i, x) in case.x.iter_mut().enumerate() {
-                    *x = match pattern {
-                        0 => 1.0,
-                        1 => -1.0,
-                        _ => {
-                            if i % 2 == 0 {
-                                1.0
-                            } else {
-                                -1.0
-                            }
+            for signs in [[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]] {
+                for n_columns in [1, 5] {
+                    let mut case = Case::new(dtype, false, 256, 8, n_columns, 3);
+                    for block in case.weights.chunks_exact_mut(dtype.block_bytes()) {
+                        let halves: Vec<[u8; 2]> = half_offsets(dtype).iter().map(|at| *field(block, *at)).collect();
+                        block.fill(fill);
+                        for (at, half) in half_offsets(dtype).iter().zip(halves) {
+                            block[*at..][..2].copy_from_slice(&half);
                         }
-                    };
-                }
-                let expected = case.run_whole(Variant::Scalar);
-                for variant in Variant::supported() {
-                    assert_same_bits(&format!("{dtype} {fill:#x} {pattern}"), &expected, &case.run_whole(variant));
+                    }
+                    case.x.iter_mut().enumerate().for_each(|(i, x)| *x = signs[i % 2]);
+                    let expected = case.run_whole(Variant::Scalar);
+                    for variant in Variant::supported() {
+                        let what = format!("{dtype} of {fill:#x} times {signs:?}, {n_columns} columns");
+                        assert_same_bits(&what, &expected, &case.run_whole(variant));
+                    }
                 }
             }
         }

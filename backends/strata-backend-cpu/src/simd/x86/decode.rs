@@ -32,8 +32,7 @@ pub(super) fn eight_rows<F: Format>(rows: &[&[F::Block]; 8], x: &[ActivationBloc
         let blocks = at(rows, index);
         // SAFETY: this function's target features are what the call needs.
         unsafe { F::scales(&blocks, &mut scales) };
-        // The bound is a constant so that the loop unrolls and the scales stay in registers: half
-        // of the time of the formats with blocks of 32.
+        // The bound is a constant, so that the loop unrolls and the scales stay in registers.
         for sub in 0..F::SUB_BLOCKS {
             let x = &x[sub];
             let whole = whole_sums::<F>(&blocks, sub, x, &scales);
