@@ -26,3 +26,5 @@ mod variant;
 mod simd;
 
 pub use plugin::strata_backend_entry;
+
+strata_build_record::embed!();

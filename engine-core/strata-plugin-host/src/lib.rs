@@ -11,11 +11,12 @@
 //! It knows no model, no file format and no kernel. The engine and the conformance kit call it;
 //! the binaries call `select` and give `probe` a way to start themselves as its child.
 //!
-//! All unsafe code is in `raw.rs`.
+//! All unsafe code is in `raw.rs` and its one submodule.
 
 mod builder;
 mod check;
 mod describe;
+mod descriptor;
 mod device;
 mod elf;
 mod error;
@@ -33,6 +34,7 @@ pub use builder::{
 };
 pub use check::numeric_check;
 pub use describe::describe;
+pub use descriptor::describe_library;
 pub use device::{Buffer, Device, DeviceInfo, DeviceOptions, Event, HostMemory, MemoryInfo, Program, ProgramInfo};
 pub use error::{AbiRange, PluginError, status_text};
 pub use plugin::{OpenOptions, Plugin, PluginEntry};

@@ -1,16 +1,18 @@
 //! `cargo xtask check`: everything that CI runs, in the order in which it fails fastest.
 
-use crate::workspace::{run, say};
+use crate::workspace::{run, run_with, say};
 use std::process::Command;
 
 fn run_tests() -> anyhow::Result<()> {
+    let plugin = crate::stage::stage_test_plugin()?;
+    let environment = [("STRATA_TEST_PLUGIN_DIR", plugin.as_path())];
     let nextest = Command::new("cargo").args(["nextest", "--version"]).output().is_ok_and(|out| out.status.success());
     if nextest {
         // Nextest runs no doc tests; it comes last, so that its summary closes the output.
         run("cargo", &["test", "--workspace", "--doc", "--quiet"])?;
-        run("cargo", &["nextest", "run", "--workspace", "--no-fail-fast", "--status-level", "slow"])
+        run_with("cargo", &["nextest", "run", "--workspace", "--no-fail-fast", "--status-level", "slow"], &environment)
     } else {
-        run("cargo", &["test", "--workspace", "--no-fail-fast"])
+        run_with("cargo", &["test", "--workspace", "--no-fail-fast"], &environment)
     }
 }
 

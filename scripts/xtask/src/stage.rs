@@ -10,8 +10,7 @@ use cargo_metadata::MetadataCommand;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use strata_manifest::{
-    BackendKind, Document, InstalledFile, InstalledModel, InstalledPlugin, PluginDescriptor, Receipt, Sha256Digest,
-    Version,
+    BackendKind, Document, InstalledFile, InstalledModel, InstalledPlugin, Receipt, Sha256Digest, Version,
 };
 
 pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::Result<()> {
@@ -45,6 +44,21 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     }
     say(&format!("staged {}", prefix.display()));
     Ok(())
+}
+
+/// Builds the CPU plugin as tests are built and lays it with its descriptor into a folder of the
+/// target directory: what `STRATA_TEST_PLUGIN_DIR` names, so that no test has to build.
+pub(crate) fn stage_test_plugin() -> anyhow::Result<PathBuf> {
+    run("cargo", &["build", "--package", "strata-backend-cpu"])?;
+    let target = target_directory()?;
+    let folder = target.join("test-plugin");
+    fs_err::create_dir_all(&folder)?;
+    let library = folder.join("libstrata_backend_cpu.so");
+    fs_err::copy(target.join("debug/libstrata_backend_cpu.so"), &library)?;
+    let targets = [std::env::consts::ARCH];
+    let descriptor = strata_plugin_host::describe_library(&library, "cpu", BackendKind::Cpu, &targets)?;
+    descriptor.write(&folder.join("cpu.plugin.json"))?;
+    Ok(folder)
 }
 
 /// A sibling of the prefix, cleared of what a killed run left.
@@ -94,25 +108,8 @@ impl Stage {
     ) -> anyhow::Result<InstalledPlugin> {
         let folder = format!("lib/strata/{name}");
         self.add(&built.join(library), &format!("{folder}/{library}"), 0o755)?;
-        let listed = self.files.last().context("just added")?;
-        let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
-        let descriptor = PluginDescriptor {
-            schema: PluginDescriptor::SCHEMA.to_owned(),
-            name: name.to_owned(),
-            version: Version::current(),
-            kind,
-            abi_lowest: abi.clone(),
-            abi_highest: abi,
-            layout_hash: strata_backend_abi::layout::hash(),
-            os: std::env::consts::OS.to_owned(),
-            cpu_arch: std::env::consts::ARCH.to_owned(),
-            targets: targets.iter().map(|&target| target.to_owned()).collect(),
-            library: library.to_owned(),
-            sha256: listed.sha256,
-            size: listed.size,
-            libc_floor: None,
-            driver_floor: None,
-        };
+        let library = self.root.join(&folder).join(library);
+        let descriptor = strata_plugin_host::describe_library(&library, name, kind, targets)?;
         let path = format!("{folder}/{name}.plugin.json");
         descriptor.write(&self.root.join(&path))?;
         self.list(&path, 0o644)?;

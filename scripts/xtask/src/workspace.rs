@@ -17,8 +17,15 @@ pub(crate) fn metadata() -> anyhow::Result<Metadata> {
 
 /// Runs a command in the root, its output shown; fails when it fails.
 pub(crate) fn run(program: &str, args: &[&str]) -> anyhow::Result<()> {
+    run_with(program, args, &[])
+}
+
+/// The same with environment variables.
+pub(crate) fn run_with(program: &str, args: &[&str], environment: &[(&str, &Path)]) -> anyhow::Result<()> {
     say(&format!("$ {program} {}", args.join(" ")));
-    let status = Command::new(program).args(args).current_dir(root()).status().with_context(|| program.to_owned())?;
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root()).envs(environment.iter().copied());
+    let status = command.status().with_context(|| program.to_owned())?;
     if !status.success() {
         bail!("`{program} {}` failed: {status}", args.join(" "));
     }

@@ -1,0 +1,4 @@
+//! Gathers the build record that `embed!` places in the plugin.
+fn main() {
+    strata_build_record::emit();
+}

@@ -1,0 +1,61 @@
+//! The interactive chat in a real terminal, driven through a pseudo-terminal by Python.
+
+use crate::support::{SMOLLM2, cpu_plugin, model, state_dir};
+use std::process::Command;
+
+/// Asks, interrupts the answer, asks again, clears, leaves. Prints what the terminal showed.
+const SCRIPT: &str = r#"
+import os, pty, select, sys, time
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+shown = b""
+def until(text, seconds=90):
+    global shown
+    start, end = len(shown), time.time() + seconds
+    while text not in shown[start:]:
+        if time.time() > end:
+            sys.stdout.buffer.write(shown); sys.exit("timed out waiting for %r" % text)
+        if select.select([fd], [], [], 1)[0]:
+            try: more = os.read(fd, 65536)
+            except OSError: more = b""
+            if not more:
+                sys.stdout.buffer.write(shown); sys.exit("ended while waiting for %r" % text)
+            shown += more
+until(b"> ")
+os.write(fd, b"Write a very long story about the sea.\r")
+until(b" the ")
+os.write(fd, b"\x03")
+until(b"tok/s")
+until(b"> ")
+os.write(fd, b"/help\r")
+until(b"/clear")
+os.write(fd, b"Now write another long story about it.\r")
+until(b" the ")
+os.write(fd, b"\x03")
+until(b"reused")
+until(b"> ")
+os.write(fd, b"\x04")
+_, status = os.waitpid(pid, 0)
+sys.stdout.buffer.write(shown)
+sys.exit(os.waitstatus_to_exitcode(status))
+"#;
+
+#[test]
+fn ctrl_c_stops_the_answer_and_not_the_program() {
+    let Some(model) = model(SMOLLM2) else { return };
+    let mut python = Command::new("python3");
+    python.args(["-c", SCRIPT, env!("CARGO_BIN_EXE_strata"), "run"]).arg(model);
+    python.args(["--temperature", "0", "--max-tokens", "3000", "--plugin"]).arg(cpu_plugin());
+    python.env("STRATA_STATE_DIR", state_dir().join("chat")).env("TERM", "xterm");
+    let output = match python.output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped: python3 cannot be started: {error}"),
+    };
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{shown}", String::from_utf8_lossy(&output.stderr));
+    // The second prompt finds the first conversation's tokens in the cache.
+    let reused: Vec<&str> = shown.lines().filter(|line| line.contains(" reused + ")).collect();
+    assert_eq!(reused.len(), 2, "{shown}");
+    assert!(reused[0].contains("(0 reused") && !reused[1].contains("(0 reused"), "{reused:?}");
+}

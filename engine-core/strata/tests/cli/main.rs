@@ -1,0 +1,12 @@
+//! The command line as a user sees it: arguments and standard input in; standard output, standard
+//! error and exit status out. The program runs with the CPU plugin of this build, and real models
+//! where they are cached.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and says what it skips")]
+
+mod chat;
+mod errors;
+mod hostile;
+mod reference;
+mod run;
+mod support;
+mod version;
