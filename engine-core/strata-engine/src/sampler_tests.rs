@@ -1,3 +1,5 @@
+//! Tests of the sampler: each step of the chain, ranges, and that the same seed draws the same.
+
 use super::*;
 use proptest::prelude::*;
 use strata_diag::Diagnose;

@@ -61,3 +61,47 @@ pub trait Document: Serialize + DeserializeOwned {
         fs_err::rename(&beside, path).map_err(unwritable)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Receipt;
+    use strata_diag::Diagnose;
+
+    fn receipt() -> Receipt {
+        let version = "0.1.45+3".parse().unwrap();
+        let schema = Receipt::SCHEMA.to_owned();
+        Receipt { schema, version, files: Vec::new(), plugins: Vec::new(), models: Vec::new() }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = std::env::temp_dir().join(format!("strata-document-{}", std::process::id()));
+        fs_err::create_dir_all(&folder).unwrap();
+        let path = folder.join("receipt.json");
+        receipt().write(&path).unwrap();
+        assert_eq!(Receipt::read(&path).unwrap(), receipt());
+        // Nothing is left beside it.
+        assert_eq!(fs_err::read_dir(&folder).unwrap().count(), 1);
+        let error = receipt().write(&folder.join("no such folder/receipt.json")).unwrap_err();
+        assert_eq!(error.code().id, "S0004");
+        let error = Receipt::read(&folder.join("absent.json")).unwrap_err();
+        assert_eq!(error.code().id, "S0003");
+        fs_err::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_unknown_majors_refused() {
+        let text = receipt().to_text();
+        let path = Path::new("receipt.json");
+        let newer = text.replacen("strata-receipt/1.0", "strata-receipt/1.7", 1).replacen('{', "{\"later\": 1,", 1);
+        assert_eq!(Receipt::parse(&newer, path).unwrap().version, receipt().version);
+        for (from, to) in [("strata-receipt/1.0", "strata-receipt/2.0"), ("strata-receipt/1.0", "strata-plugin/1.0")] {
+            let error = Receipt::parse(&text.replacen(from, to, 1), path).unwrap_err();
+            assert!(matches!(error, ManifestError::WrongSchema { .. }), "{error}");
+        }
+        for bad in ["", "[]", "{}", "{\"schema\": 1}", "{\"schema\": \"strata-receipt/1.0\"}"] {
+            assert!(Receipt::parse(bad, path).is_err(), "{bad}");
+        }
+    }
+}

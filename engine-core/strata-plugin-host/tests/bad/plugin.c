@@ -455,6 +455,12 @@ int32_t strata_backend_entry(const StrataEntryArgs *args, StrataEntryResult *res
     result->reason = reason;
     return STRATA_STATUS_DRIVER_MISSING;
 #endif
+#ifdef FAULT_NO_KERNELS
+    StrataStr reason = TEXT("this build has no vendor compiler");
+    result->table = NULL;
+    result->reason = reason;
+    return STRATA_STATUS_KERNELS_NOT_BUILT;
+#endif
 #ifdef FAULT_REFUSE_999
     result->table = NULL;
     return 999;

@@ -126,6 +126,7 @@ fn d08_no_room_for_thread_storage() {
 #[test]
 fn d05_refusals() {
     expect(Folder::compiled(&["FAULT_REFUSE"]).open_probed(), "driver-unusable", "libvendor.so.1 is not here");
+    expect(Folder::compiled(&["FAULT_NO_KERNELS"]).open_probed(), "kernels-not-built", "no vendor compiler");
     expect(Folder::compiled(&["FAULT_REFUSE_999"]).open_probed(), "plugin-refused", "status 999, which this version");
 }
 

@@ -21,6 +21,8 @@ const UNSAFE: &[(&str, &str)] = &[
     ("engine-core/strata-model/src/gguf/mapping", "memory-mapping a model, outliving its shrinking"),
     ("backends/strata-backend-sdk/", "the exported C functions"),
     ("backends/strata-backend-cpu/src/simd/", "SIMD intrinsics"),
+    ("backends/strata-backend-cpu/benches/matmul/simd.rs", "the plain read that the benchmark compares with"),
+    ("backends/strata-backend-cpu/tests/entry.rs", "calls through the plugin's own C table"),
     ("backends/strata-backend-cpu/src/memory.rs", "raw buffers as slices"),
     ("backends/strata-backend-cpu/src/pool.rs", "sharing a job with worker threads, affinity"),
     ("manifests/strata-build-record/src/lib.rs", "the attribute that places a note section"),
