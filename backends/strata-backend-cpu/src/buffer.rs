@@ -29,9 +29,14 @@ impl Account {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Memory of the machine: `(total, free)`.
+    pub(crate) fn machine(&self) -> (u64, u64) {
+        topology::memory(&self.root)
+    }
+
     /// Counts `bytes` as taken, if the machine can have them at all.
     pub(crate) fn charge(self: &Arc<Account>, bytes: u64, label: &str) -> Result<Charge> {
-        let (total, free) = topology::memory(&self.root);
+        let (total, free) = self.machine();
         // Pages are taken when they are touched, so what was promised earlier may still look free.
         let promised = self.used().saturating_add(bytes);
         let too_much = total > 0 && promised.saturating_add(self.reserve) > total;

@@ -13,7 +13,7 @@ use crate::ops::math::{self, Kernels};
 use crate::ops::support;
 use crate::pool::Pool;
 use crate::program::{self, Compiled, Config};
-use crate::topology::{self, Topology};
+use crate::topology::Topology;
 use crate::variant::{self, FeatureSet};
 
 /// The open CPU.
@@ -69,7 +69,7 @@ impl Device for CpuDevice {
     const CAN_MAP: bool = true;
 
     fn memory(&self) -> Result<MemoryInfo> {
-        let (total, free) = topology::memory(Path::new("/"));
+        let (total, free) = self.account.machine();
         Ok(MemoryInfo { total, free, used_here: self.account.used() })
     }
 
@@ -146,4 +146,67 @@ impl Device for CpuDevice {
 
 fn size(bytes: u64) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Failure::host_bug(format_args!("{bytes} bytes are past the address space")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strata_backend_abi::StrataStatus;
+
+    /// A machine of two cores and 1 GiB.
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs_err::create_dir_all(root.path().join("sys/devices/system/cpu")).unwrap();
+        fs_err::write(root.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
+        fs_err::create_dir_all(root.path().join("proc")).unwrap();
+        fs_err::write(root.path().join("proc/meminfo"), "MemTotal: 1048576 kB\nMemAvailable: 524288 kB\n").unwrap();
+        root
+    }
+
+    fn options(n_threads: u32, variant: &str) -> DeviceOptions {
+        DeviceOptions { n_threads, reserve_bytes: 0, variant: variant.to_owned() }
+    }
+
+    #[test]
+    fn the_report_says_what_was_chosen_and_why() {
+        let root = machine();
+        let report = |n_threads, variant| CpuDevice::open(&options(n_threads, variant), root.path()).unwrap().report();
+        let chosen = report(0, "");
+        assert!(chosen.starts_with("2 threads: 2 physical cores of 2 usable CPUs, no quota; kernels "), "{chosen}");
+        assert_eq!(
+            report(1, "scalar"),
+            "1 thread as asked for, 2 would be chosen: 2 physical cores of 2 usable CPUs, no quota; \
+             kernels scalar as asked for"
+        );
+        assert!(report(3, "").contains("warning: more threads than usable CPUs"));
+    }
+
+    #[test]
+    fn memory_is_counted_from_buffers_and_programs() {
+        let root = machine();
+        let mut device = CpuDevice::open(&options(1, ""), root.path()).unwrap();
+        let buffer = device.buffer_alloc(StrataBufferKind::Device, 1 << 20, "kv").unwrap();
+        let memory = device.memory().unwrap();
+        assert_eq!((memory.total, memory.free, memory.used_here), (1 << 30, 1 << 29, 1 << 20));
+        let failure = device.buffer_alloc(StrataBufferKind::Device, 1 << 30, "kv").unwrap_err();
+        assert_eq!(failure.status, StrataStatus::OutOfMemory);
+        drop(buffer);
+        assert_eq!(device.memory().unwrap().used_here, 0);
+    }
+
+    #[test]
+    fn host_visible_memory_has_an_address() {
+        let root = machine();
+        let mut device = CpuDevice::open(&options(1, ""), root.path()).unwrap();
+        let buffer = device.buffer_alloc(StrataBufferKind::HostVisible, 4096, "io").unwrap();
+        let address = device.buffer_map(&buffer).unwrap();
+        assert_eq!(address, buffer.memory().address());
+        device.buffer_write(&buffer, 8, &[1, 2, 3]).unwrap();
+        device.buffer_copy(&buffer, 100, &buffer, 8, 3).unwrap();
+        let mut out = [0; 4];
+        device.buffer_read(&buffer, 100, &mut out).unwrap();
+        assert_eq!(out, [1, 2, 3, 0]);
+        let imported = device.buffer_import(ForeignMemory::from_static(&[5; 16])).unwrap();
+        assert!(device.buffer_write(&imported, 0, &[1]).unwrap_err().text.contains("imported memory"));
+    }
 }

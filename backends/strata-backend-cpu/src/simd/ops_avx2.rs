@@ -123,6 +123,12 @@ fn fold(low: __m256, high: __m256) -> __m128 {
     _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps::<1>(sums))
 }
 
+/// `n` vectors of a row.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn row(values: &[f32], start: usize, n: usize) -> &[[f32; 8]] {
+    values[start..][..n * 8].as_chunks::<8>().0
+}
+
 /// Four keys at a time: eight independent sums hide the latency, and their last steps share shuffles.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn scores_vector(q: &[f32], keys: &[f32], stride: usize, out: &mut [f32]) {
@@ -130,8 +136,13 @@ fn scores_vector(q: &[f32], keys: &[f32], stride: usize, out: &mut [f32]) {
     let (quads, rest) = out.as_chunks_mut::<4>();
     let n_quads = quads.len();
     for (quad, out) in quads.iter_mut().enumerate() {
-        let key = |i: usize| keys[(quad * 4 + i) * stride..][..q.len() * 8].as_chunks::<8>().0;
-        let keys = [key(0), key(1), key(2), key(3)];
+        let keys = &keys[quad * 4 * stride..];
+        let keys = [
+            row(keys, 0, q.len()),
+            row(keys, stride, q.len()),
+            row(keys, 2 * stride, q.len()),
+            row(keys, 3 * stride, q.len()),
+        ];
         let mut sums = [[_mm256_setzero_ps(); 2]; 4];
         for (pair, q) in q.as_chunks::<2>().0.iter().enumerate() {
             for (half, q) in q.iter().enumerate() {
@@ -141,7 +152,13 @@ fn scores_vector(q: &[f32], keys: &[f32], stride: usize, out: &mut [f32]) {
                 }
             }
         }
-        let folded = sums.map(|[low, high]| fold(low, high));
+        // Written out: a closure given to `map` is a call, and the vectors would go through memory.
+        let folded = [
+            fold(sums[0][0], sums[0][1]),
+            fold(sums[1][0], sums[1][1]),
+            fold(sums[2][0], sums[2][1]),
+            fold(sums[3][0], sums[3][1]),
+        ];
         let (a, b) = (_mm_unpacklo_ps(folded[0], folded[1]), _mm_unpackhi_ps(folded[0], folded[1]));
         let (c, d) = (_mm_unpacklo_ps(folded[2], folded[3]), _mm_unpackhi_ps(folded[2], folded[3]));
         // Element i of the four sums, side by side; then 0 + 2, 1 + 3, and both.
