@@ -74,7 +74,7 @@ fn line(plan: &Plan, memory: &[u8]) {
     let (read, decode) = (low(reads), low(decodes));
     let mut small = Setup::new(plan, &memory[..SMALL_BYTES], 1);
     let cached = low((0..63).map(|_| seconds(|| small.run(plan))).collect());
-    let mut many = Setup::new(plan, &memory[..SMALL_BYTES / 4], 512);
+    let mut many = Setup::new(plan, &memory[..(SMALL_BYTES / 4).max(8 * plan.row_bytes())], 512);
     let prefill = low((0..15).map(|_| seconds(|| many.run(plan))).collect());
     println!(
         "{:8} {:6} {:5} | {:8.2} {:8.0}% {:>10.2} | {:9.2} | {:10.1}",

@@ -404,6 +404,22 @@ fn half_precision_activations_equal_their_floats() {
 }
 
 #[test]
+fn every_exponent_of_mxfp4() {
+    let mut case = Case::new(StrataDType::MXFP4, false, 32, 256, 1, 8);
+    case.bias = None;
+    let first: [u8; 17] = *field(&case.weights, 0);
+    for (row, block) in case.weights.chunks_exact_mut(17).enumerate() {
+        block.copy_from_slice(&first);
+        block[0] = row as u8;
+    }
+    let expected = case.run_whole(Variant::Scalar);
+    assert!(expected[60] != 0.0 && expected[61] / expected[60] == 2.0 && expected[200].abs() > 1e20);
+    for variant in Variant::supported() {
+        assert_same_bits(variant.name(), &expected, &case.run_whole(variant));
+    }
+}
+
+#[test]
 fn halves_have_their_own_precision() {
     let mut x = [0.01_f32; BLOCK];
     x[0] = 100.0;

@@ -55,7 +55,7 @@ pub(super) fn at<'a, T, const N: usize>(slices: &[&'a [T]; N], index: usize) -> 
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn prefetch(address: *const u8) {
+pub(super) fn prefetch(address: *const u8) {
     _mm_prefetch::<_MM_HINT_T1>(address.cast());
 }
 

@@ -2,6 +2,7 @@
 //! at a time are turned into floats in scratch, then multiplied lane by lane along k.
 
 use super::Call;
+use super::decode::prefetch;
 use super::load::load_f32;
 use crate::matmul::{dequantise_row, float_lines};
 use crate::simd::{Line, OutPart, TILE_ROWS, view, view_mut};
@@ -25,6 +26,11 @@ pub(super) fn run(call: &Call<'_>, scratch: &mut [Line], out: &mut OutPart<'_>) 
             for (row, scratch) in call.eight_rows(first).iter().zip(scratch.chunks_exact_mut(lines)).take(count) {
                 let floats = view_mut::<f32>(scratch);
                 floats[call.plan.k..].fill(0.0);
+                // The next group's row: eight rows at once are too many streams for the hardware.
+                let ahead = row.as_ptr().wrapping_add(TILE_ROWS * call.job.row_stride);
+                for line in (0..row.len()).step_by(64) {
+                    prefetch(ahead.wrapping_add(line));
+                }
                 to_floats(call.plan.dtype, row, &mut floats[..call.plan.k]);
             }
             let rows: [&[f32]; TILE_ROWS] =

@@ -1,10 +1,13 @@
 //! The formats with blocks of 32 weights.
 
-use super::formats::{format, half_pairs, halves, lookup, nibbles, spread_bits};
-use super::load::load_32;
+use super::formats::{byte_of, format, half_pairs, halves, lookup, nibbles, spread_bits};
+use super::load::{load_32, words};
 use crate::matmul::field;
-use core::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_or_si256, _mm256_set1_epi8, _mm256_setr_ps};
-use strata_backend_abi::codebook::{IQ4NL_VALUES, MXFP4_VALUES, e8m0_half};
+use core::arch::x86_64::{
+    __m256, __m256i, _mm256_and_si256, _mm256_blendv_epi8, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_or_si256,
+    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_slli_epi32, _mm256_sllv_epi32, _mm256_sub_epi32,
+};
+use strata_backend_abi::codebook::{IQ4NL_VALUES, MXFP4_VALUES};
 
 format!(Q4_0, Small, 18 bytes, 1 x 32, offset 8,
 values(block, _sub) { nibbles(field(block, 2)) }
@@ -33,10 +36,18 @@ scales(blocks, scales) { scales.scale[0] = halves(blocks, 0); });
 format!(Mxfp4, Small, 17 bytes, 1 x 32, offset 12,
 values(block, _sub) { lookup(&MXFP4_BYTES, nibbles(field(block, 1))) }
 scales(blocks, scales) {
-    let scale = |row: usize| e8m0_half(blocks[row][0]);
-    scales.scale[0] =
-        _mm256_setr_ps(scale(0), scale(1), scale(2), scale(3), scale(4), scale(5), scale(6), scale(7));
+    scales.scale[0] = e8m0_halves(byte_of(words(blocks, 0), 0));
 });
+
+/// Half of the powers of two that E8M0 bytes name: 2^(e - 128), of which the two lowest are subnormal.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn e8m0_halves(exponents: __m256i) -> __m256 {
+    let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
+    let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
+    let is_normal = _mm256_cmpgt_epi32(exponents, _mm256_set1_epi32(1));
+    _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal))
+}
 
 /// `nibbles` with the fifth bits in a word.
 #[inline]
