@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use strata_manifest::{BackendKind, Document, PluginDescriptor, Sha256Digest, Version};
+use strata_manifest::{BackendKind, Document, Version};
+use strata_plugin_host::describe_library;
 
 pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
@@ -42,25 +43,8 @@ pub(crate) fn describe(folder: &Path, stem: &str, name: &str, library: &Path) ->
     let file = format!("{stem}{}", std::env::consts::DLL_SUFFIX);
     let copy = folder.join(&file);
     fs_err::copy(library, &copy).map_err(text)?;
-    let (sha256, size) = Sha256Digest::of_reader(fs_err::File::open(&copy).map_err(text)?).map_err(text)?;
-    let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
-    let descriptor = PluginDescriptor {
-        schema: PluginDescriptor::SCHEMA.to_owned(),
-        name: name.to_owned(),
-        version: Version::current(),
-        kind: BackendKind::Cpu,
-        abi_lowest: abi.clone(),
-        abi_highest: abi,
-        layout_hash: strata_backend_abi::layout::hash(),
-        os: std::env::consts::OS.to_owned(),
-        cpu_arch: std::env::consts::ARCH.to_owned(),
-        targets: vec![std::env::consts::ARCH.to_owned()],
-        library: file,
-        sha256,
-        size,
-        libc_floor: None,
-        driver_floor: None,
-    };
+    let targets = [std::env::consts::ARCH];
+    let descriptor = describe_library(&copy, name, BackendKind::Cpu, &targets).map_err(text)?;
     let path = folder.join(format!("{stem}.plugin.json"));
     descriptor.write(&path).map_err(text)?;
     Ok(path)
