@@ -1,5 +1,5 @@
-//! The CPU plugin (its scalar variant and its best) and the plugin in C against the oracle, one
-//! named test per op and format.
+//! The CPU plugin (each of its variants that this processor can run) and the plugin in C against
+//! the oracle, one named test per op and format. A variant that the processor lacks is said to be skipped.
 //!
 //! The CPU plugin is the one in `STRATA_TEST_PLUGIN_DIR` (the folder of its `cpu.plugin.json`), else
 //! it is built into this build's own target directory. A plugin is made and opened when the first
@@ -8,10 +8,12 @@
 mod support;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use strata_conformance::{Bench, Gaps, GroupReport, groups, run_group};
+use strata_diag::{Diagnose, catalogue};
 use strata_plugin_host::{OpenOptions, Plugin, PluginEntry};
 
 /// A plugin under test.
@@ -20,12 +22,19 @@ struct Subject {
     variant: &'static str,
     descriptor: fn() -> Result<PathBuf, String>,
     gaps: fn() -> Result<Gaps, String>,
-    bench: OnceLock<Result<(Bench, Gaps), String>>,
+    bench: OnceLock<Result<Opened, String>>,
 }
 
-static SUBJECTS: [Subject; 3] = [
+enum Opened {
+    Ready(Bench, Gaps),
+    /// This processor lacks what the variant needs.
+    Skipped,
+}
+
+static SUBJECTS: [Subject; 4] = [
     Subject { name: "scalar", variant: "scalar", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
-    Subject { name: "best", variant: "", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
+    Subject { name: "avx2", variant: "avx2", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
+    Subject { name: "vnni", variant: "vnni", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
     Subject { name: "c_demo", variant: "", descriptor: c_demo, gaps: c_demo_gaps, bench: OnceLock::new() },
 ];
 
@@ -35,8 +44,10 @@ fn main() {
     for subject in &SUBJECTS {
         for group in groups() {
             tests.push(Trial::test(format!("{}::{}", subject.name, group.name()), move || {
-                let (bench, gaps) = subject.bench.get_or_init(|| subject.open()).as_ref()?;
-                verdict(&run_group(bench, &group, gaps, &mut |_| {}))
+                match subject.bench.get_or_init(|| subject.open()).as_ref()? {
+                    Opened::Ready(bench, gaps) => verdict(&run_group(bench, &group, gaps, &mut |_| {})),
+                    Opened::Skipped => Ok(()),
+                }
             }));
         }
     }
@@ -55,11 +66,17 @@ fn verdict(report: &GroupReport) -> Result<(), Failed> {
 }
 
 impl Subject {
-    fn open(&self) -> Result<(Bench, Gaps), String> {
+    fn open(&self) -> Result<Opened, String> {
         let entry = PluginEntry::from_descriptor(&(self.descriptor)()?).map_err(|error| error.to_string())?;
         let plugin = Plugin::open(&entry, &OpenOptions::in_process()).map_err(|error| error.to_string())?;
-        let bench = Bench::open(&plugin, 0, self.variant).map_err(|error| error.to_string())?;
-        Ok((bench, (self.gaps)()?))
+        match Bench::open(&plugin, 0, self.variant) {
+            Ok(bench) => Ok(Opened::Ready(bench, (self.gaps)()?)),
+            Err(error) if error.code() == catalogue::plugin::CPU_UNSUPPORTED => {
+                let _ = writeln!(std::io::stderr(), "skipped: {}: {error}", self.name);
+                Ok(Opened::Skipped)
+            }
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 
