@@ -11,6 +11,7 @@
 mod clock;
 mod message;
 mod python_json;
+mod python_text;
 
 use crate::TextError;
 use crate::gguf::Gguf;
@@ -63,11 +64,24 @@ const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 const KEY: &str = "tokenizer.chat_template";
 
+/// Longer templates are refused. The longest published ones have some 20 KiB.
+const LONGEST_SOURCE: usize = 64 << 10;
 /// Work that a template may do whatever its messages: instructions, and 64 bytes of data each.
 /// The longest published templates need some thousands for a short chat.
-const FUEL: u64 = 2_000_000;
-/// And for each byte of messages and tools on top; templates walk over all messages several times.
-const FUEL_PER_BYTE: u64 = 16;
+const FUEL: u64 = 500_000;
+/// More for each message, and for each four bytes of text: templates walk over all messages, and
+/// through their texts, several times.
+const FUEL_PER_MESSAGE: u64 = 2_000;
+const BYTES_PER_FUEL: u64 = 4;
+/// The most in all, for the sake of the stack that goes with it.
+const MOST_FUEL: u64 = 2_500_000;
+/// Stack for parsing the longest source. A source is an expression as deep as it is long at worst,
+/// and minijinja walks it by recursion; at most 512 bytes for each byte of source were measured.
+const PARSING_STACK: usize = 64 << 20;
+/// Stack for each unit of fuel. A program can nest a list once more with 1.6 units, and comparing,
+/// printing or dropping it takes up to 560 bytes of stack a level (measured). It is reserved only;
+/// no memory is used until a template does that.
+const STACK_PER_FUEL: usize = 400;
 /// Depth of macro calls.
 const RECURSION: usize = 100;
 
@@ -90,11 +104,18 @@ impl ChatTemplate {
         let Some((_, source)) = sources.iter().find(|(name, _)| *name == DEFAULT).or(sources.first()) else {
             return Err(TextError::NoChatTemplate { name: None, present: Vec::new() });
         };
-        let mut environment = environment()?;
-        for (name, source) in sources {
-            let source = without_generation_blocks(source);
-            environment.add_template_owned((*name).to_owned(), source).map_err(|error| failure(&error))?;
-        }
+        let environment = on_a_stack_of(PARSING_STACK, || {
+            let mut environment = environment()?;
+            for (name, source) in sources {
+                if source.len() > LONGEST_SOURCE {
+                    let problem = format!("`{name}` has {} bytes, more than {LONGEST_SOURCE}", source.len());
+                    return Err(TextError::BadChatTemplate { line: None, problem });
+                }
+                let source = without_generation_blocks(source);
+                environment.add_template_owned((*name).to_owned(), source).map_err(|error| failure(&error))?;
+            }
+            Ok(environment)
+        })?;
         let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).map(str::to_owned);
         Ok(ChatTemplate {
             environment,
@@ -120,7 +141,27 @@ impl ChatTemplate {
         options: &RenderOptions,
     ) -> Result<String, TextError> {
         let name = self.variant(tools.is_some(), options.variant.as_deref())?;
-        let mut variables: Vec<(&str, Value)> = Vec::new();
+        let bytes: usize =
+            messages.iter().map(Message::text_bytes).sum::<usize>() + tools.map_or(0, message::text_bytes);
+        let fuel = FUEL + FUEL_PER_MESSAGE * messages.len() as u64 + bytes as u64 / BYTES_PER_FUEL;
+        let fuel = fuel.min(MOST_FUEL);
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(fuel));
+        on_a_stack_of(PARSING_STACK + STACK_PER_FUEL * fuel as usize, || {
+            let variables = self.variables(messages, tools, options);
+            let template = environment.get_template(name).map_err(|error| failure(&error))?;
+            template.render(Value::from_pairs(variables)).map_err(|error| failure(&error))
+        })
+    }
+
+    /// What templates expect to find.
+    fn variables<'v>(
+        &self,
+        messages: &[Message],
+        tools: Option<&serde_json::Value>,
+        options: &'v RenderOptions,
+    ) -> Vec<(&'v str, Value)> {
+        let mut variables = Vec::new();
         for (name, token) in [("bos_token", &self.bos), ("eos_token", &self.eos), ("unk_token", &self.unk)] {
             variables.extend(token.as_ref().map(|token| (name, Value::from(token))));
         }
@@ -134,13 +175,7 @@ impl ChatTemplate {
         variables.push(("documents", Value::from(())));
         variables.push(("add_generation_prompt", Value::from(options.add_generation_prompt)));
         variables.extend(options.extra.iter().map(|(name, value)| (name.as_str(), message::to_value(value))));
-
-        let bytes: usize =
-            messages.iter().map(Message::text_bytes).sum::<usize>() + tools.map_or(0, message::text_bytes);
-        let mut environment = self.environment.clone();
-        environment.set_fuel(Some(FUEL + FUEL_PER_BYTE * bytes as u64));
-        let template = environment.get_template(name).map_err(|error| failure(&error))?;
-        template.render(Value::from_pairs(variables)).map_err(|error| failure(&error))
+        variables
     }
 
     /// The template to take.
@@ -169,13 +204,26 @@ fn environment() -> Result<Environment<'static>, TextError> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(|error| failure(&error))?);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    python_text::install(&mut environment);
+    environment.set_debug(false);
     environment.set_recursion_limit(RECURSION);
     environment.add_filter("tojson", python_json::tojson);
     environment.add_function("raise_exception", |text: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Refusal(text)))
     });
     Ok(environment)
+}
+
+/// Runs `work` on a thread of its own with this much stack, and turns a panic into an error.
+fn on_a_stack_of<T: Send>(bytes: usize, work: impl FnOnce() -> Result<T, TextError> + Send) -> Result<T, TextError> {
+    let failed = |problem: String| TextError::BadChatTemplate { line: None, problem };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(bytes);
+        let thread = thread.spawn_scoped(scope, work).map_err(|error| {
+            failed(format!("the system gives no thread with {} MiB of stack for it: {error}", bytes >> 20))
+        })?;
+        thread.join().unwrap_or_else(|_| Err(failed("its interpreter panicked".to_owned())))
+    })
 }
 
 /// What a template said when it called `raise_exception`.

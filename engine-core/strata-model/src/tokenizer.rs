@@ -9,6 +9,7 @@ mod bpe;
 mod classes;
 mod data;
 pub(crate) mod error;
+mod hash;
 mod merge;
 mod names;
 mod pretokenize;
@@ -146,7 +147,7 @@ impl Tokenizer {
         }
         // SentencePiece's blank goes before the first text and before text behind a special token.
         let mut prefix = inner.add_space_prefix;
-        for fragment in inner.specials.split(text, parse_special, &inner.vocabulary) {
+        for fragment in inner.specials.split(text, parse_special) {
             match fragment {
                 Fragment::Token(id) => {
                     ids.push(id);
@@ -165,6 +166,16 @@ impl Tokenizer {
         }
         if add_special && inner.add_eos {
             ids.extend(inner.eos);
+        }
+        ids
+    }
+
+    /// The ids of a rendered chat: special tokens parsed, and BOS put first only if the template
+    /// has not already written it.
+    pub fn encode_rendered(&self, rendered: &str) -> Vec<u32> {
+        let mut ids = self.encode(rendered, false, true);
+        if self.inner.add_bos && ids.first() != self.inner.bos.as_ref() {
+            ids.splice(0..0, self.inner.bos);
         }
         ids
     }

@@ -10,6 +10,7 @@ use std::fmt::Write;
 const DEEPEST: usize = 128;
 
 /// `value | tojson(indent=…, ensure_ascii=…, separators=…, sort_keys=…)`.
+#[expect(clippy::needless_pass_by_value, reason = "minijinja hands filters their keyword arguments by value")]
 pub(super) fn tojson(state: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<Value> = options.get("indent")?;
     let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;

@@ -1,6 +1,7 @@
 //! BPE by a list of merges: GPT-2's on bytes, and Gemma 4's on characters.
 
 use super::error::TextError;
+use super::hash::Key;
 use super::merge::{Merge, Merger, NONE, Symbol};
 use super::pretokenize::PreTokenizer;
 use super::vocabulary::{BLANK, Vocabulary, bad, byte_characters};
@@ -20,7 +21,7 @@ pub(super) struct Bpe {
     pre: PreTokenizer,
     alphabet: Alphabet,
     /// For two symbols the rank of their merge and what it makes.
-    merges: HashMap<(u32, u32), Merge>,
+    merges: HashMap<u64, Merge, Key>,
     /// Symbols that merges speak of but that are no tokens, numbered on behind the vocabulary.
     /// Trimmed vocabularies have them.
     others: HashMap<String, u32>,
@@ -43,7 +44,7 @@ impl Bpe {
         bytes: bool,
     ) -> Result<Self, TextError> {
         let mut others = HashMap::new();
-        let mut table = HashMap::with_capacity(merges.len());
+        let mut table = HashMap::with_capacity_and_hasher(merges.len(), Key::random());
         let mut product = String::new();
         for (order, line) in (0..).zip(merges) {
             // The blank is looked for from the second character on: a symbol may itself be one.
@@ -57,9 +58,9 @@ impl Bpe {
             product.push_str(left);
             product.push_str(right);
             let mut symbol = |text: &str| symbol_or_new(vocabulary, &mut others, text);
-            let pair = (symbol(left), symbol(right));
+            let key = pair(symbol(left), symbol(right));
             let id = symbol(&product);
-            table.entry(pair).or_insert(Merge { order, id });
+            table.entry(key).or_insert(Merge { order, id });
         }
         let find = |text: &str| vocabulary.id_of(text).or_else(|| others.get(text).copied()).unwrap_or(NONE);
         let alphabet = if bytes {
@@ -99,14 +100,14 @@ impl Bpe {
                     id: of_byte[byte as usize],
                     start: at,
                     end: at + 1,
-                }))
+                }));
             }
             Alphabet::Characters => symbols.extend(word.char_indices().map(|(at, character)| {
                 let id = self.find(vocabulary, character.encode_utf8(&mut [0; 4]));
                 Symbol { id, start: at as u32, end: (at + character.len_utf8()) as u32 }
             })),
         }
-        scratch.merger.merge(symbols, |left, right| self.merges.get(&(left.id, right.id)).copied());
+        scratch.merger.merge(symbols, |left, right| self.merges.get(&pair(left.id, right.id)).copied());
         for symbol in symbols.iter() {
             if (symbol.id as usize) < vocabulary.len() {
                 ids.push(symbol.id);
@@ -153,6 +154,11 @@ impl Bpe {
             Alphabet::Characters => false,
         }
     }
+}
+
+/// Two symbols as one key.
+fn pair(left: u32, right: u32) -> u64 {
+    (left as u64) << 32 | right as u64
 }
 
 fn symbol_or_new(vocabulary: &Vocabulary, others: &mut HashMap<String, u32>, text: &str) -> u32 {

@@ -4,6 +4,7 @@
 //! The longest text wins wherever it stands, then the one further left; that is llama.cpp's rule.
 //! It differs from "leftmost first" only where two such texts overlap.
 
+use super::merge::NONE;
 use super::vocabulary::Vocabulary;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -27,12 +28,26 @@ pub(super) enum Fragment<'t> {
     Token(u32),
 }
 
-/// All such tokens of a vocabulary, sorted by text.
+/// All such tokens of a vocabulary.
 #[derive(Debug)]
 pub(super) struct Specials {
+    /// By text.
     sorted: Vec<Special>,
-    /// For each first byte the part of `sorted` that starts with it.
-    by_first_byte: Box<[(u32, u32); 256]>,
+    /// Their texts as a trie. The root is the first; its children are looked up by `roots`.
+    nodes: Vec<Node>,
+    /// For each first byte the node behind it, or [`NONE`].
+    roots: Box<[u32; 256]>,
+}
+
+/// What is reached by one byte from its parent. The children of a node lie side by side, in the
+/// order of their bytes.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    byte: u8,
+    children: u32,
+    count: u32,
+    /// The one whose text ends here, or [`NONE`].
+    special: u32,
 }
 
 /// A place that one of them takes: where it ends, with the white space it took along.
@@ -47,20 +62,34 @@ impl Specials {
         specials.retain(|special| !text(special).is_empty());
         specials.sort_by(|a, b| text(a).cmp(text(b)).then(a.id.cmp(&b.id)));
         specials.dedup_by(|later, first| text(later) == text(first));
-        let mut by_first_byte = Box::new([(0, 0); 256]);
-        for (at, special) in (0u32..).zip(&specials) {
-            let (start, end) = &mut by_first_byte[text(special).as_bytes()[0] as usize];
-            if *end == 0 {
-                *start = at;
+        let mut nodes = vec![Node { byte: 0, children: 0, count: 0, special: NONE }];
+        // Each entry is a node, and the part of the sorted texts that begin with its bytes.
+        let mut open = std::collections::VecDeque::from([(0, 0..specials.len(), 0)]);
+        while let Some((at, mut part, depth)) = open.pop_front() {
+            let bytes = |special: &Special| &text(special).as_bytes()[depth..];
+            if specials.get(part.start).is_some_and(|first| !part.is_empty() && bytes(first).is_empty()) {
+                nodes[at].special = part.start as u32;
+                part.start += 1;
             }
-            *end = at + 1;
+            nodes[at].children = nodes.len() as u32;
+            for same in specials[part.clone()].chunk_by(|a, b| bytes(a)[0] == bytes(b)[0]) {
+                let end = part.start + same.len();
+                open.push_back((nodes.len(), part.start..end, depth + 1));
+                nodes.push(Node { byte: bytes(&same[0])[0], children: 0, count: 0, special: NONE });
+                nodes[at].count += 1;
+                part.start = end;
+            }
         }
-        Specials { sorted: specials, by_first_byte }
+        let mut roots = Box::new([NONE; 256]);
+        for at in 1..=nodes[0].count {
+            roots[nodes[at as usize].byte as usize] = at;
+        }
+        Specials { sorted: specials, nodes, roots }
     }
 
     /// The fragments of `text` in order.
-    pub(super) fn split<'t>(&self, text: &'t str, parse_special: bool, vocabulary: &Vocabulary) -> Vec<Fragment<'t>> {
-        let taken = self.take(text, parse_special, vocabulary);
+    pub(super) fn split<'t>(&self, text: &'t str, parse_special: bool) -> Vec<Fragment<'t>> {
+        let taken = self.take(text, parse_special);
         let mut fragments = Vec::with_capacity(2 * taken.len() + 1);
         let mut at = 0;
         for (start, Taken { end, id }) in taken {
@@ -77,11 +106,11 @@ impl Specials {
     }
 
     /// The places taken, by where they start.
-    fn take(&self, text: &str, parse_special: bool, vocabulary: &Vocabulary) -> BTreeMap<usize, Taken> {
+    fn take(&self, text: &str, parse_special: bool) -> BTreeMap<usize, Taken> {
         // The longest match at each place first; a place that is cut short by a longer match
         // further right comes back with the longest that still fits.
         let longest = |at: usize, limit: usize| {
-            let (length, index) = self.longest(&text.as_bytes()[at..limit], parse_special, vocabulary)?;
+            let (length, index) = self.longest(&text.as_bytes()[at..limit], parse_special)?;
             Some((length, Reverse(at), index))
         };
         let mut candidates: BinaryHeap<_> = (0..text.len()).filter_map(|at| longest(at, text.len())).collect();
@@ -110,31 +139,23 @@ impl Specials {
     }
 
     /// The longest of them that `bytes` starts with: its length, and which it is.
-    fn longest(&self, bytes: &[u8], parse_special: bool, vocabulary: &Vocabulary) -> Option<(usize, usize)> {
-        let text = |at: usize| vocabulary.text(self.sorted[at].id).unwrap_or_default().as_bytes();
-        let (start, end) = self.by_first_byte[*bytes.first()? as usize];
-        let (mut start, mut end) = (start as usize, end as usize);
+    fn longest(&self, bytes: &[u8], parse_special: bool) -> Option<(usize, usize)> {
+        let mut at = self.roots[*bytes.first()? as usize];
         let mut found = None;
-        // Narrowed byte by byte: all between start and end agree with `bytes` up to `depth`.
-        for depth in 1.. {
-            if start < end && text(start).len() == depth {
-                if parse_special || !self.sorted[start].on_request {
-                    found = Some((depth, start));
-                }
-                start += 1;
-            }
-            let Some(next) = bytes.get(depth) else { break };
-            let part = &self.sorted[start..end];
-            if part.is_empty() {
+        for length in 1.. {
+            if at == NONE {
                 break;
             }
-            let byte_of = |special: &Special| {
-                vocabulary.text(special.id).and_then(|text| text.as_bytes().get(depth)).copied().unwrap_or_default()
-            };
-            let first = part.partition_point(|special| byte_of(special) < *next);
-            let count = part[first..].partition_point(|special| byte_of(special) == *next);
-            start += first;
-            end = start + count;
+            let node = self.nodes[at as usize];
+            if let Some(special) = self.sorted.get(node.special as usize)
+                && (parse_special || !special.on_request)
+            {
+                found = Some((length, node.special as usize));
+            }
+            let Some(next) = bytes.get(length) else { break };
+            let children = &self.nodes[node.children as usize..(node.children + node.count) as usize];
+            let child = children.binary_search_by_key(next, |child| child.byte);
+            at = child.map_or(NONE, |child| node.children + child as u32);
         }
         found
     }
@@ -146,7 +167,7 @@ mod tests {
     use crate::tokenizer::vocabulary::{TokenKind, Writing};
     use proptest::prelude::*;
 
-    fn specials(texts: &[&str], change: impl Fn(&mut Special)) -> (Specials, Vocabulary) {
+    fn specials(texts: &[&str], change: impl Fn(&mut Special)) -> Specials {
         let kinds = vec![TokenKind::UserDefined; texts.len()];
         let vocabulary = Vocabulary::new(texts, kinds, Writing::Blanks).unwrap();
         let all = (0..texts.len() as u32).map(|id| {
@@ -154,7 +175,7 @@ mod tests {
             change(&mut special);
             special
         });
-        (Specials::new(all.collect(), &vocabulary), vocabulary)
+        Specials::new(all.collect(), &vocabulary)
     }
 
     /// The rule as it is said: text by text, longest first, each from the left in what is free.
@@ -191,47 +212,41 @@ mod tests {
         fn equals_the_rule(text in "[abx]{0,40}") {
             let texts = ["a", "ab", "bab", "aabb", "b", "ababa"];
             let texts: Vec<&str> = texts.iter().copied().filter(|special| *special != "b").collect();
-            let (specials, vocabulary) = specials(&texts, |_| ());
-            prop_assert_eq!(specials.split(&text, false, &vocabulary), naive(&texts, &text));
+            let specials = specials(&texts, |_| ());
+            prop_assert_eq!(specials.split(&text, false), naive(&texts, &text));
         }
     }
 
     #[test]
     fn the_longest_wins_even_further_right() {
-        let (specials, vocabulary) = specials(&["<ab", "b>>>"], |_| ());
-        assert_eq!(specials.split("<ab>>>", false, &vocabulary), [Fragment::Text("<a"), Fragment::Token(1)]);
+        let specials = specials(&["<ab", "b>>>"], |_| ());
+        assert_eq!(specials.split("<ab>>>", false), [Fragment::Text("<a"), Fragment::Token(1)]);
     }
 
     #[test]
     fn some_are_matched_on_request_only() {
-        let (specials, vocabulary) = specials(&["<s>", "<s><s>"], |special| special.on_request = special.id == 1);
-        assert_eq!(specials.split("<s><s>", false, &vocabulary), [Fragment::Token(0), Fragment::Token(0)]);
-        assert_eq!(specials.split("<s><s>", true, &vocabulary), [Fragment::Token(1)]);
+        let specials = specials(&["<s>", "<s><s>"], |special| special.on_request = special.id == 1);
+        assert_eq!(specials.split("<s><s>", false), [Fragment::Token(0), Fragment::Token(0)]);
+        assert_eq!(specials.split("<s><s>", true), [Fragment::Token(1)]);
     }
 
     #[test]
     fn white_space_is_taken_along_up_to_the_next_token() {
-        let (left, vocabulary) = specials(&["<m>"], |special| special.strip_left = true);
-        assert_eq!(
-            left.split("a \n<m> b", false, &vocabulary),
-            [Fragment::Text("a"), Fragment::Token(0), Fragment::Text(" b")]
-        );
-        assert_eq!(left.split("  <m>", false, &vocabulary), [Fragment::Token(0)]);
-        let (right, vocabulary) = specials(&["<m>", " "], |special| special.strip_right = special.id == 0);
-        assert_eq!(
-            right.split("a<m> \n b", false, &vocabulary),
-            [Fragment::Text("a"), Fragment::Token(0), Fragment::Text("b")]
-        );
-        assert_eq!(right.split("<m> <m>", false, &vocabulary), [Fragment::Token(0), Fragment::Token(0)]);
+        let left = specials(&["<m>"], |special| special.strip_left = true);
+        assert_eq!(left.split("a \n<m> b", false), [Fragment::Text("a"), Fragment::Token(0), Fragment::Text(" b")]);
+        assert_eq!(left.split("  <m>", false), [Fragment::Token(0)]);
+        let right = specials(&["<m>", " "], |special| special.strip_right = special.id == 0);
+        assert_eq!(right.split("a<m> \n b", false), [Fragment::Text("a"), Fragment::Token(0), Fragment::Text("b")]);
+        assert_eq!(right.split("<m> <m>", false), [Fragment::Token(0), Fragment::Token(0)]);
     }
 
     #[test]
     fn a_run_of_runs_takes_linear_time() {
         let runs: Vec<String> = (1..=31).map(|count| "\n".repeat(count)).collect();
         let runs: Vec<&str> = runs.iter().map(String::as_str).collect();
-        let (specials, vocabulary) = specials(&runs, |_| ());
+        let specials = specials(&runs, |_| ());
         let text = "\n".repeat(1 << 20);
-        let fragments = specials.split(&text, false, &vocabulary);
+        let fragments = specials.split(&text, false);
         assert_eq!(fragments.len(), (1 << 20) / 31 + 1);
     }
 }

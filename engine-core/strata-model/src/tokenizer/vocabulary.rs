@@ -1,8 +1,8 @@
 //! The tokens: text, kind and bytes of each, and the way from a text to its id.
 
 use super::error::TextError;
+use super::hash::Key;
 use super::merge::NONE;
-use std::hash::{BuildHasher, RandomState};
 
 /// What a token is, as the file numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) struct Vocabulary {
     /// Open addressing: ids, or [`NONE`] where there is none. Twice as long as there are tokens, and
     /// the hash has a random key, so no file can be made that fills one corner of it.
     slots: Vec<u32>,
-    hasher: RandomState,
+    key: Key,
 }
 
 impl Vocabulary {
@@ -91,7 +91,7 @@ impl Vocabulary {
             pieces: Strings::default(),
             kinds,
             slots: vec![NONE; (texts.len() * 2).next_power_of_two()],
-            hasher: RandomState::new(),
+            key: Key::random(),
         };
         let bytes: usize = texts.iter().map(|text| text.len()).sum();
         vocabulary.texts.bytes.reserve_exact(bytes);
@@ -138,7 +138,7 @@ impl Vocabulary {
     /// The token with this text, or [`NONE`]. Of several the first.
     pub(super) fn find(&self, text: &str) -> u32 {
         let mask = self.slots.len() - 1;
-        let mut slot = self.hasher.hash_one(text) as usize & mask;
+        let mut slot = self.key.hash(text.as_bytes()) as usize & mask;
         loop {
             let id = self.slots[slot];
             if id == NONE || self.texts.get(id as usize) == Some(text.as_bytes()) {
@@ -159,7 +159,7 @@ impl Vocabulary {
             return;
         }
         let mask = self.slots.len() - 1;
-        let mut slot = self.hasher.hash_one(text) as usize & mask;
+        let mut slot = self.key.hash(text.as_bytes()) as usize & mask;
         while self.slots[slot] != NONE {
             if self.texts.get(self.slots[slot] as usize) == Some(text.as_bytes()) {
                 return;
