@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use strata_backend_abi::{StrataBufferKind, StrataDType, StrataOpKind, StrataStatus, StrataTensor};
+use strata_backend_abi::{StrataBufferKind, StrataDType, StrataDeviceKind, StrataOpKind, StrataStatus, StrataTensor};
 use strata_model::gguf::{Gguf, Mapping};
 use strata_model::quant;
 use strata_plugin_host::{Buffer, Device, HostMemory, ProgramSpec, Support};
@@ -63,7 +63,7 @@ impl Engine {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, EngineError> {
         let reading = Reading::new(&gguf, options)?;
-        let imported = import(&gguf, &device)?;
+        let imported = import(&gguf, &device, options)?;
         let modes: Vec<PartMode> =
             imported.iter().map(|part| if part.is_some() { PartMode::InPlace } else { PartMode::Copied }).collect();
         let (blueprint, mut plan) = plan(&gguf, &reading, &device, options, &modes)?;
@@ -152,8 +152,8 @@ impl HostMemory for PartMemory {
 }
 
 /// Each part as a buffer, where the device computes in the host's memory anyway.
-fn import(gguf: &Gguf, device: &Device) -> Result<Vec<Option<Buffer>>, EngineError> {
-    let in_place = device.info().is_host_memory() && device.can_import();
+fn import(gguf: &Gguf, device: &Device, options: &EngineOptions) -> Result<Vec<Option<Buffer>>, EngineError> {
+    let in_place = device.info().is_host_memory() && device.can_import() && !options.copy_weights;
     let part = |part: &strata_model::gguf::Part| {
         if in_place { device.import(Arc::new(PartMemory(Arc::clone(&part.map)))) } else { Ok(None) }
     };
@@ -273,6 +273,7 @@ fn ask(device: &Device, spec: &ProgramSpec) -> Result<(), EngineError> {
             .collect();
         return Err(EngineError::OpUnsupported {
             device: device.info().name.clone(),
+            on_cpu: device.info().kind == StrataDeviceKind::Cpu,
             op: StrataOpKind::from_number(op.kind).unwrap_or(StrataOpKind::Copy),
             layer: u32::try_from(op.layer).ok(),
             formats: formats.join(", "),

@@ -42,7 +42,15 @@ pub enum EngineError {
     BadTensorFormat { tensor: String, found: StrataDType },
 
     #[error("{device} cannot run {op:?}{}: {reason}", of_layer(*layer))]
-    OpUnsupported { device: String, op: StrataOpKind, layer: Option<u32>, formats: String, reason: String },
+    OpUnsupported {
+        device: String,
+        on_cpu: bool,
+        op: StrataOpKind,
+        layer: Option<u32>,
+        /// Of the operands.
+        formats: String,
+        reason: String,
+    },
 
     #[error("the model needs {} bytes of {device}'s memory and {available} are free", plan.needed())]
     DoesNotFit {
@@ -132,7 +140,7 @@ impl Diagnose for EngineError {
             EngineError::BadTensorFormat { tensor, found } => {
                 vec![("tensor", tensor.clone()), ("format", found.to_string())]
             }
-            EngineError::OpUnsupported { device, op, layer, formats, reason } => vec![
+            EngineError::OpUnsupported { device, op, layer, formats, reason, .. } => vec![
                 ("device", device.clone()),
                 ("operation", format!("{op:?}")),
                 ("layer", layer.map_or_else(|| "none".to_owned(), |layer| layer.to_string())),
@@ -192,7 +200,7 @@ impl Diagnose for EngineError {
             EngineError::ContextExceeded { .. } => {
                 vec!["shorten the prompt or raise `--max-context`".to_owned()]
             }
-            EngineError::OpUnsupported { .. } => {
+            EngineError::OpUnsupported { on_cpu: false, .. } => {
                 vec!["`--backend cpu` runs every format that this build reads".to_owned()]
             }
             EngineError::NotANumber { .. } => {

@@ -38,6 +38,9 @@ pub struct EngineOptions {
     pub sequences: u32,
     /// Bytes of device memory to leave free.
     pub reserve_bytes: u64,
+    /// Copy the weights even where the device could read them in the mapped file: for files that
+    /// may change or lie on a slow file system.
+    pub copy_weights: bool,
 }
 
 impl Default for EngineOptions {
@@ -51,6 +54,7 @@ impl Default for EngineOptions {
             max_outputs: DECODE_TOKENS,
             sequences: 1,
             reserve_bytes: 0,
+            copy_weights: false,
         }
     }
 }

@@ -314,8 +314,9 @@ fn greatest_value(logits: &[f32]) -> f32 {
 
 /// Where this value is first; 0 when it is nowhere.
 fn index_of(logits: &[f32], value: f32) -> u32 {
-    let chunk =
-        logits.chunks(LANES).position(|chunk| chunk.iter().fold(false, |found, logit| found | (*logit == value)));
+    // Counted, not searched: a count has no branch in it.
+    let count = |chunk: &[f32]| chunk.iter().map(|logit| u32::from(*logit == value)).sum::<u32>();
+    let chunk = logits.chunks(LANES).position(|chunk| count(chunk) > 0);
     let start = chunk.map_or(0, |chunk| chunk * LANES);
     let within = logits[start..].iter().take(LANES).position(|logit| *logit == value);
     (start + within.unwrap_or(0)) as u32

@@ -6,6 +6,8 @@
 
 mod files;
 mod gates;
+mod graphs;
+mod oracle;
 mod plugin;
 mod steps;
 mod support;

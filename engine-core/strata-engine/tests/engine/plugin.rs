@@ -12,14 +12,39 @@ use strata_plugin_host::{Device, DeviceOptions, OpenOptions, Plugin, PluginEntry
 pub(crate) fn cpu(options: &DeviceOptions) -> Device {
     static PLUGIN: OnceLock<Plugin> = OnceLock::new();
     let plugin = PLUGIN.get_or_init(|| {
-        let descriptor = match std::env::var_os("STRATA_TEST_PLUGIN_DIR") {
+        open(&match std::env::var_os("STRATA_TEST_PLUGIN_DIR") {
             Some(folder) => Path::new(&folder).join("cpu.plugin.json"),
-            None => describe(&build()),
-        };
-        let entry = PluginEntry::from_descriptor(&descriptor).unwrap();
-        Plugin::open(&entry, &OpenOptions::in_process()).unwrap()
+            None => describe("cpu", &build()),
+        })
     });
     plugin.open_device(0, options).unwrap()
+}
+
+/// The ABI crate's small plugin in C, which has few ops and uses no host memory in place.
+pub(crate) fn c_demo() -> Device {
+    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+    let plugin = PLUGIN.get_or_init(|| {
+        let abi = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("strata-backend-abi");
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c_demo-{}.so", std::process::id()));
+        let mut compile = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
+        compile.args(["-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o"]).arg(&library);
+        compile.arg(format!("-DC_DEMO_VERSION=\"{}\"", Version::current()));
+        compile.arg("-I").arg(abi.join("include")).arg(abi.join("tests/c/plugin.c")).arg("-lm");
+        run(&mut compile);
+        let descriptor = describe("c-demo", &library);
+        fs_err::remove_file(library).unwrap();
+        open(&descriptor)
+    });
+    plugin.open_device(0, &DeviceOptions::default()).unwrap()
+}
+
+fn open(descriptor: &Path) -> Plugin {
+    Plugin::open(&PluginEntry::from_descriptor(descriptor).unwrap(), &OpenOptions::in_process()).unwrap()
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The plugin, built as this test was: same target directory, same profile.
@@ -32,30 +57,29 @@ fn build() -> PathBuf {
     if profile.ends_with("release") {
         build.arg("--release");
     }
-    let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run(build.current_dir(env!("CARGO_MANIFEST_DIR")));
     let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     profile.join(format!("{prefix}strata_backend_cpu{suffix}"))
 }
 
 /// Copies the library, which the next build would overwrite, and writes its descriptor beside it.
 /// The folder is named by what is in it, so that runs share it and leave no more than one a build.
-fn describe(library: &Path) -> PathBuf {
+fn describe(name: &str, library: &Path) -> PathBuf {
     let bytes = fs_err::read(library).unwrap();
     let (sha256, size) = Sha256Digest::of_reader(bytes.as_slice()).unwrap();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engine-{:.16}", sha256.to_string()));
-    let path = folder.join("cpu.plugin.json");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{:.16}", sha256.to_string()));
+    let path = folder.join(format!("{name}.plugin.json"));
     if path.is_file() {
         return path;
     }
     let stage = folder.with_extension(std::process::id().to_string());
     fs_err::create_dir_all(&stage).unwrap();
-    let file = format!("cpu{}", std::env::consts::DLL_SUFFIX);
+    let file = format!("{name}{}", std::env::consts::DLL_SUFFIX);
     fs_err::write(stage.join(&file), &bytes).unwrap();
     let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
     let descriptor = PluginDescriptor {
         schema: PluginDescriptor::SCHEMA.to_owned(),
-        name: "cpu".to_owned(),
+        name: name.to_owned(),
         version: Version::current(),
         kind: BackendKind::Cpu,
         abi_lowest: abi.clone(),
@@ -70,7 +94,7 @@ fn describe(library: &Path) -> PathBuf {
         libc_floor: None,
         driver_floor: None,
     };
-    descriptor.write(&stage.join("cpu.plugin.json")).unwrap();
+    descriptor.write(&stage.join(format!("{name}.plugin.json"))).unwrap();
     // Another process may have been faster; then its folder is as good.
     if fs_err::rename(&stage, &folder).is_err() {
         fs_err::remove_dir_all(&stage).unwrap();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use strata_backend_abi::StrataDType;
 use strata_diag::Diagnose;
-use strata_diag::catalogue::{engine, text};
+use strata_diag::catalogue::{engine, plugin, text};
 use strata_engine::{Engine, EngineError, EngineOptions, Session};
 use strata_model::gguf::Gguf;
 use strata_plugin_host::DeviceOptions;
 
-use crate::plugin::cpu;
+use crate::plugin::{c_demo, cpu};
 use crate::support::{ARCHITECTURES, GEMMA3, Numbers, SMOLLM2, VOCAB, open, real_model, toy};
 
 fn load(gguf: &Arc<Gguf>, options: &EngineOptions) -> Engine {
@@ -222,5 +222,41 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
         }
         // Free memory changes while tests run; then it is refused with the numbers again.
         Err(error) => assert_eq!(error.code(), engine::DOES_NOT_FIT),
+    }
+}
+
+/// Nothing falls to another device unsaid: a device that lacks an op is refused before anything
+/// is loaded, by name of the op.
+#[test]
+fn an_op_that_the_device_lacks_is_named() {
+    let device = c_demo();
+    let used_before = device.memory().unwrap().used_here;
+    let error = Engine::load(open(&toy("llama")), device.clone(), &EngineOptions::default()).unwrap_err();
+    assert_eq!(error.code(), plugin::OP_UNSUPPORTED, "{error}");
+    let facts = error.facts();
+    for name in ["device", "operation", "layer", "formats", "reason"] {
+        assert!(facts.iter().any(|(fact, text)| *fact == name && !text.is_empty()), "{name}: {facts:?}");
+    }
+    assert_eq!(device.memory().unwrap().used_here, used_before);
+}
+
+#[test]
+fn copied_weights_compute_what_mapped_ones_do() {
+    for architecture in ["qwen2", "qwen3moe"] {
+        let gguf = open(&toy(architecture));
+        let mapped = load(&gguf, &EngineOptions::default());
+        let mut reports = Vec::new();
+        let options = EngineOptions { copy_weights: true, ..EngineOptions::default() };
+        let device = cpu(&DeviceOptions::default());
+        let copied =
+            Engine::load_with_progress(gguf, device, &options, &mut |progress| reports.push(progress)).unwrap();
+        let bytes = mapped.plan().weights_in_place;
+        assert_eq!((mapped.plan().weights_copied, copied.plan().weights_in_place), (0, 0));
+        assert_eq!(copied.plan().weights_copied, bytes);
+        assert!(reports.is_sorted_by_key(|report| report.done) && reports.iter().all(|report| report.total == bytes));
+        assert_eq!(reports.last().unwrap().done, bytes);
+        let tokens = tokens(30, VOCAB, 12);
+        let run = |engine: &Engine| last_logits(&mut engine.session().unwrap(), &tokens, &[30]);
+        assert_eq!(run(&mapped), run(&copied), "{architecture}");
     }
 }
