@@ -23,6 +23,9 @@ fn main() -> ExitCode {
     // Clap prints usage errors itself, to stderr with status 2, help and version to stdout with 0.
     let cli = Cli::parse();
     let json_errors = cli.command.wants_json();
+    // A model file that shrinks in use becomes an error of the request instead of a SIGBUS. All
+    // else works without the handler, so a system that refuses it stops nothing.
+    let _ = strata_model::gguf::guard_mappings();
     let status = match run(cli.command) {
         Ok(status) => status,
         Err(Stop::Gone) => ExitStatus::Done,
