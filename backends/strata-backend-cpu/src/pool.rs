@@ -9,6 +9,10 @@
 //! there, or no chunks left, and goes back to wait; it never touches a buffer without having
 //! claimed a chunk, and a claimed chunk keeps the run alive.
 //!
+//! A worker that the system puts aside in the middle of a chunk does hold up the others, for as long
+//! as its slice of time is away. When that happens run after run (another program wants the same
+//! core), short runs are done by the caller alone for a while: see [`Company`].
+//!
 //! It knows nothing of tensors. Called by device.rs; the work behind a chunk is program.rs.
 #![expect(unsafe_code, reason = "setting the threads' CPU affinity is a system call")]
 
@@ -80,30 +84,42 @@ impl Stage {
         self.pending.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Waits until every chunk is done; `false` when another run is on.
-    fn wait(&self, run: u32) -> bool {
-        let mut looks = 0_u32;
+    /// Whether every chunk is done; `None` when another run is on.
+    fn is_over(&self, run: u32) -> Option<bool> {
+        let word = self.pending.load(Ordering::Acquire);
+        ((word >> 32) as u32 == run).then_some(word & LOW == 0)
+    }
+
+    /// Waits until every chunk is done; `false` when another run is on. Adds the time beyond a
+    /// short wait to `stalled`.
+    fn wait(&self, run: u32, stalled: &mut Duration) -> bool {
+        for _ in 0..SPINS_BEFORE_YIELD {
+            match self.is_over(run) {
+                Some(true) => return true,
+                Some(false) => std::hint::spin_loop(),
+                None => return false,
+            }
+        }
+        let begin = Instant::now();
         loop {
-            let word = self.pending.load(Ordering::Acquire);
-            if (word >> 32) as u32 != run {
-                return false;
-            }
-            if word & LOW == 0 {
-                return true;
-            }
-            looks = looks.saturating_add(1);
-            if looks < SPINS_BEFORE_YIELD {
-                std::hint::spin_loop();
-            } else {
-                // Whoever holds the last chunk may be waiting for this very CPU.
-                std::thread::yield_now();
+            // Whoever holds the last chunk may be waiting for this very CPU.
+            std::thread::yield_now();
+            match self.is_over(run) {
+                Some(true) => {
+                    *stalled += begin.elapsed();
+                    return true;
+                }
+                Some(false) => {}
+                None => return false,
             }
         }
     }
 }
 
-/// Takes part in a run until it is over (or turns out to be over already).
-fn take_part(job: &dyn Job, run: u32, worker: usize) {
+/// Takes part in a run until it is over (or turns out to be over already). Returns how long it
+/// had to wait for others beyond what ends of stages take.
+fn take_part(job: &dyn Job, run: u32, worker: usize) -> Duration {
+    let mut stalled = Duration::ZERO;
     for (index, stage) in job.stages().iter().enumerate() {
         loop {
             match stage.claim(run) {
@@ -114,11 +130,54 @@ fn take_part(job: &dyn Job, run: u32, worker: usize) {
                     stage.finish();
                 }
                 Claim::Exhausted => break,
-                Claim::Stale => return,
+                Claim::Stale => return stalled,
             }
         }
-        if !stage.wait(run) {
+        if !stage.wait(run, &mut stalled) {
+            break;
+        }
+    }
+    stalled
+}
+
+/// Decides whether a short run is shared, from how the last ones went.
+#[derive(Debug)]
+struct Company {
+    /// Shared runs in a row that spent much of their time waiting.
+    bad: u32,
+    /// Runs still to be done alone.
+    alone: u32,
+    /// Length of the next stretch alone.
+    stretch: u32,
+}
+
+impl Company {
+    /// This many bad runs in a row are no accident.
+    const BAD: u32 = 3;
+    const SHORTEST: u32 = 8;
+    const LONGEST: u32 = 64;
+
+    const NEW: Company = Company { bad: 0, alone: 0, stretch: Company::SHORTEST };
+
+    fn wanted(&mut self) -> bool {
+        let wanted = self.alone == 0;
+        self.alone = self.alone.saturating_sub(1);
+        wanted
+    }
+
+    /// Takes note of a run shared by `n` workers. Alone it would take `n` times as long without the
+    /// waiting, at most; some of that is allowed for the part that a hindered worker did not do.
+    fn judge(&mut self, n: usize, total: Duration, stalled: Duration) {
+        if total.saturating_sub(stalled) * (3 * n as u32) > total * 4 {
+            *self = Company::NEW;
             return;
+        }
+        self.bad += 1;
+        if self.bad >= Company::BAD {
+            // The next try is one run; if it is bad too, the stretch after it is longer.
+            self.bad = Company::BAD - 1;
+            self.alone = self.stretch;
+            self.stretch = (self.stretch * 2).min(Company::LONGEST);
         }
     }
 }
@@ -144,6 +203,7 @@ pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     last_run: u32,
+    company: Company,
 }
 
 impl Pool {
@@ -156,7 +216,7 @@ impl Pool {
             stop: AtomicBool::new(false),
             asleep: (0..n_threads).map(|_| AtomicBool::new(false)).collect(),
         });
-        let mut pool = Pool { shared, threads: Vec::with_capacity(n_threads), last_run: 0 };
+        let mut pool = Pool { shared, threads: Vec::with_capacity(n_threads), last_run: 0, company: Company::NEW };
         for thread in 0..n_threads {
             let shared = Arc::clone(&pool.shared);
             let pin_to = pin_to.to_vec();
@@ -173,8 +233,9 @@ impl Pool {
         self.threads.len() + 1
     }
 
-    /// Runs a job whose stage `i` has `chunks(i)` chunks. Returns when all of them are done.
-    pub(crate) fn run(&mut self, job: &Arc<dyn Job>, chunks: impl Fn(usize) -> usize) {
+    /// Runs a job whose stage `i` has `chunks(i)` chunks. Returns when all of them are done. A long
+    /// run is always shared; a `short` one (a token or a few) only while that pays.
+    pub(crate) fn run(&mut self, job: &Arc<dyn Job>, short: bool, chunks: impl Fn(usize) -> usize) {
         self.last_run = self.last_run.wrapping_add(1);
         let run = self.last_run;
         let mut worth_sharing = false;
@@ -183,18 +244,31 @@ impl Pool {
             worth_sharing |= n > 1;
             stage.arm(run, n);
         }
-        if worth_sharing && !self.threads.is_empty() {
-            *lock(&self.shared.open) = Some((run, Arc::clone(job)));
-            self.shared.newest.store(run, Ordering::SeqCst);
-            for (asleep, thread) in self.shared.asleep.iter().zip(&self.threads) {
-                if asleep.swap(false, Ordering::SeqCst) {
-                    thread.thread().unpark();
-                }
-            }
+        let share = worth_sharing && !self.threads.is_empty() && (!short || self.company.wanted());
+        if !share {
+            take_part(job.as_ref(), run, 0);
+            return;
         }
-        take_part(job.as_ref(), run, 0);
+        self.publish(job, run);
+        let begin = Instant::now();
+        let stalled = take_part(job.as_ref(), run, 0);
+        if short {
+            let n = self.n_workers();
+            self.company.judge(n, begin.elapsed(), stalled);
+        }
         // Workers that have not joined yet must not keep the job, and so its buffers, alive.
         *lock(&self.shared.open) = None;
+    }
+
+    /// Opens a run to the workers and wakes those that sleep.
+    fn publish(&self, job: &Arc<dyn Job>, run: u32) {
+        *lock(&self.shared.open) = Some((run, Arc::clone(job)));
+        self.shared.newest.store(run, Ordering::SeqCst);
+        for (asleep, thread) in self.shared.asleep.iter().zip(&self.threads) {
+            if asleep.swap(false, Ordering::SeqCst) {
+                thread.thread().unpark();
+            }
+        }
     }
 }
 
@@ -331,7 +405,7 @@ mod tests {
         let job: Arc<dyn Job> = Arc::<Counting>::clone(&counting);
         let mut pool = Pool::new(n_workers, &[]).unwrap();
         for _ in 0..runs {
-            pool.run(&job, |stage| counting.chunks[stage]);
+            pool.run(&job, false, |stage| counting.chunks[stage]);
         }
         drop(pool);
         counting
@@ -365,7 +439,7 @@ mod tests {
         let counting = Arc::new(counting);
         let job: Arc<dyn Job> = Arc::<Counting>::clone(&counting);
         let mut pool = Pool::new(2, &[]).unwrap();
-        pool.run(&job, |_| 3);
+        pool.run(&job, false, |_| 3);
         assert_eq!(*counting.panics.lock().unwrap(), ["chunk 1 of stage 0"]);
         assert_eq!(counting.done[1].load(Ordering::Relaxed), 3);
     }
@@ -375,7 +449,7 @@ mod tests {
         let counting = Arc::new(Counting::new(&[4]));
         let job: Arc<dyn Job> = Arc::<Counting>::clone(&counting);
         let mut pool = Pool::new(3, &[]).unwrap();
-        pool.run(&job, |_| 4);
+        pool.run(&job, false, |_| 4);
         drop(job);
         let begin = Instant::now();
         while Arc::strong_count(&counting) > 1 {
@@ -385,13 +459,73 @@ mod tests {
     }
 
     #[test]
+    fn bad_company_is_left_and_tried_again() {
+        let (long, none) = (Duration::from_millis(9), Duration::ZERO);
+        let mut company = Company::NEW;
+        let alone = |company: &mut Company| (0..1000).take_while(|_| !company.wanted()).count();
+        for _ in 0..2 {
+            company.judge(2, long, long / 2);
+            assert_eq!(alone(&mut company), 0);
+        }
+        for expected in [8, 16, 32, 64, 64] {
+            company.judge(2, long, long / 2);
+            assert_eq!(alone(&mut company), expected);
+        }
+        company.judge(2, long, none);
+        for _ in 0..2 {
+            company.judge(2, long, long / 2);
+            assert_eq!(alone(&mut company), 0);
+        }
+        // Sixteen workers lose more by parting than by waiting half the time.
+        for _ in 0..9 {
+            company.judge(16, long, long / 2);
+            assert_eq!(alone(&mut company), 0);
+        }
+        // One good run among bad ones is enough.
+        company.judge(2, long, long / 10);
+        company.judge(2, long, long / 2);
+        assert_eq!(alone(&mut company), 0);
+    }
+
+    /// A worker that is put aside in every chunk, as on a core that another program has.
+    struct Hindered(Counting);
+
+    impl Job for Hindered {
+        fn stages(&self) -> &[Stage] {
+            self.0.stages()
+        }
+
+        fn chunk(&self, stage: usize, chunk: usize, worker: usize) {
+            self.0.chunk(stage, chunk, worker);
+            std::thread::sleep(Duration::from_micros(if worker == 0 { 200 } else { 5_000 }));
+        }
+
+        fn panicked(&self, text: String) {
+            self.0.panicked(text);
+        }
+    }
+
+    #[test]
+    fn short_runs_go_on_without_a_hindered_worker() {
+        let hindered = Arc::new(Hindered(Counting::new(&[4, 4])));
+        let job: Arc<dyn Job> = Arc::<Hindered>::clone(&hindered);
+        let mut pool = Pool::new(2, &[]).unwrap();
+        for _ in 0..100 {
+            pool.run(&job, true, |_| 4);
+        }
+        let others = hindered.0.workers[1].load(Ordering::Relaxed);
+        assert_eq!(hindered.0.done[1].load(Ordering::Relaxed), 400);
+        assert!(others <= 100, "the hindered worker did {others} of 800 chunks");
+    }
+
+    #[test]
     fn sleeping_workers_are_woken() {
         let counting = Arc::new(Counting::new(&[64]));
         let job: Arc<dyn Job> = Arc::<Counting>::clone(&counting);
         let mut pool = Pool::new(2, &[]).unwrap();
         for _ in 0..5 {
             std::thread::sleep(Duration::from_millis(3));
-            pool.run(&job, |_| 64);
+            pool.run(&job, false, |_| 64);
         }
         assert_eq!(counting.done[0].load(Ordering::Relaxed), 320);
     }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strata_backend_abi::{STRATA_MAX_OPERANDS, StrataOpKind, StrataStatus};
+use strata_backend_abi::{STRATA_MAX_OPERANDS, StrataOpKind, StrataScalar, StrataStatus};
 use strata_backend_sdk::{Failure, ProgramInfo, ProgramView, Result};
 
 use crate::matmul::{Plan, Prepared, Variant};
@@ -31,6 +31,8 @@ use crate::simd::Line;
 const MAX_SCALARS: usize = 16;
 /// Elements that make a chunk of row ops worth claiming: some microseconds.
 const ROW_GRAIN: usize = 16 * 1024;
+/// Tokens of a run so short that waiting for a worker can cost more than the worker gives.
+const SHORT_RUN: i64 = 8;
 /// How far ahead a product may be drawn to another of the same activations.
 const LOOK_AHEAD: usize = 12;
 
@@ -82,7 +84,8 @@ pub(crate) fn run(compiled: &Arc<Compiled>, pool: &mut Pool, scalars: &[i64]) ->
         place.store(*scalar, Ordering::Relaxed);
     }
     let job: Arc<dyn Job> = Arc::<Compiled>::clone(compiled);
-    pool.run(&job, |stage| compiled.works[stage].chunks(scalars));
+    let short = scalars.get(StrataScalar::Tokens as usize).is_some_and(|tokens| *tokens <= SHORT_RUN);
+    pool.run(&job, short, |stage| compiled.works[stage].chunks(scalars));
     compiled.fault.take()
 }
 
