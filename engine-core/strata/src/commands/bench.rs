@@ -30,6 +30,7 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
     }
     let speeds = repeat(args.runs, || decode_speed(&mut session, &tokens[..args.decode_tokens as usize]))?;
     let decode = SpeedReport::of(u64::from(args.decode_tokens), speeds);
+    loaded.gguf.check_unchanged()?;
 
     if args.json {
         let report = BenchReport {

@@ -38,6 +38,7 @@ fn against_reference(args: &EvalArgs, file: &Path) -> Outcome {
         all.extend(distances);
     }
     let total = eval::summarise(&all);
+    loaded.gguf.check_unchanged()?;
     if args.json {
         let report = EvalReport {
             schema: "strata-eval/1.0",
@@ -131,6 +132,7 @@ fn perplexity(args: &EvalArgs, file: &Path) -> Outcome {
             printer::talk(&format!("[{}] {:.4}", so_far.chunks, so_far.perplexity));
         }
     })?;
+    loaded.gguf.check_unchanged()?;
     if args.json {
         let report = PerplexityReport {
             schema: "strata-perplexity/1.0",
