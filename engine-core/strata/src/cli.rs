@@ -127,7 +127,7 @@ pub(crate) enum BackendArg {
     Hip,
 }
 
-/// How the next token is chosen. The order is: bias, penalties, top-k, top-p, min-p, temperature.
+/// How the next token is chosen. The order is: bias, penalties, min-p, top-k, top-p, temperature.
 #[derive(Debug, Args)]
 pub(crate) struct SamplingArgs {
     /// 0 always takes the most likely token.
