@@ -18,15 +18,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long an idle worker looks for the next run before it sleeps: longer than the host needs
 /// between two tokens, short enough to cost nothing when it has stopped asking.
 const IDLE_SPIN: Duration = Duration::from_micros(150);
-/// Looks at a counter before the first offer of the CPU to others.
-const SPINS_BEFORE_YIELD: u32 = 2_000;
+/// Looks at a counter before going to sleep: some ten microseconds, longer than the ends of a
+/// decode stage's chunks lie apart.
+const SPINS_BEFORE_SLEEP: u32 = 2_000;
 
 /// Work that workers can share.
 pub(crate) trait Job: Send + Sync {
@@ -80,20 +81,24 @@ impl Stage {
         }
     }
 
-    fn finish(&self) {
-        self.pending.fetch_sub(1, Ordering::AcqRel);
+    /// Counts a chunk as done and wakes those who wait for the last one.
+    fn finish(&self, gate: &Gate) {
+        let before = self.pending.fetch_sub(1, Ordering::SeqCst);
+        if before & LOW == 1 {
+            gate.open();
+        }
     }
 
     /// Whether every chunk is done; `None` when another run is on.
     fn is_over(&self, run: u32) -> Option<bool> {
-        let word = self.pending.load(Ordering::Acquire);
+        let word = self.pending.load(Ordering::SeqCst);
         ((word >> 32) as u32 == run).then_some(word & LOW == 0)
     }
 
     /// Waits until every chunk is done; `false` when another run is on. Adds the time beyond a
     /// short wait to `stalled`.
-    fn wait(&self, run: u32, stalled: &mut Duration) -> bool {
-        for _ in 0..SPINS_BEFORE_YIELD {
+    fn wait(&self, run: u32, gate: &Gate, stalled: &mut Duration) -> bool {
+        for _ in 0..SPINS_BEFORE_SLEEP {
             match self.is_over(run) {
                 Some(true) => return true,
                 Some(false) => std::hint::spin_loop(),
@@ -101,24 +106,45 @@ impl Stage {
             }
         }
         let begin = Instant::now();
-        loop {
-            // Whoever holds the last chunk may be waiting for this very CPU.
-            std::thread::yield_now();
-            match self.is_over(run) {
-                Some(true) => {
-                    *stalled += begin.elapsed();
-                    return true;
-                }
-                Some(false) => {}
-                None => return false,
-            }
+        gate.sleep_until(|| self.is_over(run) != Some(false));
+        *stalled += begin.elapsed();
+        self.is_over(run).is_some()
+    }
+}
+
+/// Where workers sleep for the end of a stage. Sleeping and not yielding: a thread that yields a
+/// contended CPU goes to the end of the line, one that sleeps comes back at once when it is woken.
+#[derive(Debug, Default)]
+struct Gate {
+    sleepers: AtomicU32,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn sleep_until(&self, over: impl Fn() -> bool) {
+        // Counted before the look under the lock: whoever ends the stage after that look sees the
+        // count, and cannot get the lock before this thread waits.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let mut guard = lock(&self.lock);
+        while !over() {
+            guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(guard);
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn open(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.lock));
+            self.changed.notify_all();
         }
     }
 }
 
 /// Takes part in a run until it is over (or turns out to be over already). Returns how long it
 /// had to wait for others beyond what ends of stages take.
-fn take_part(job: &dyn Job, run: u32, worker: usize) -> Duration {
+fn take_part(job: &dyn Job, run: u32, worker: usize, gate: &Gate) -> Duration {
     let mut stalled = Duration::ZERO;
     for (index, stage) in job.stages().iter().enumerate() {
         loop {
@@ -127,13 +153,13 @@ fn take_part(job: &dyn Job, run: u32, worker: usize) -> Duration {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.chunk(index, chunk, worker))) {
                         job.panicked(panic_text(panic.as_ref()));
                     }
-                    stage.finish();
+                    stage.finish(gate);
                 }
                 Claim::Exhausted => break,
                 Claim::Stale => return stalled,
             }
         }
-        if !stage.wait(run, &mut stalled) {
+        if !stage.wait(run, gate, &mut stalled) {
             break;
         }
     }
@@ -194,6 +220,7 @@ struct Shared {
     /// The run that may be joined.
     open: Mutex<Option<(u32, Arc<dyn Job>)>>,
     stop: AtomicBool,
+    gate: Gate,
     /// Per worker thread: it sleeps and wants to be woken.
     asleep: Vec<AtomicBool>,
 }
@@ -214,6 +241,7 @@ impl Pool {
             newest: AtomicU32::new(0),
             open: Mutex::new(None),
             stop: AtomicBool::new(false),
+            gate: Gate::default(),
             asleep: (0..n_threads).map(|_| AtomicBool::new(false)).collect(),
         });
         let mut pool = Pool { shared, threads: Vec::with_capacity(n_threads), last_run: 0, company: Company::NEW };
@@ -246,12 +274,12 @@ impl Pool {
         }
         let share = worth_sharing && !self.threads.is_empty() && (!short || self.company.wanted());
         if !share {
-            take_part(job.as_ref(), run, 0);
+            take_part(job.as_ref(), run, 0, &self.shared.gate);
             return;
         }
         self.publish(job, run);
         let begin = Instant::now();
-        let stalled = take_part(job.as_ref(), run, 0);
+        let stalled = take_part(job.as_ref(), run, 0, &self.shared.gate);
         if short {
             let n = self.n_workers();
             self.company.judge(n, begin.elapsed(), stalled);
@@ -295,7 +323,7 @@ fn serve(shared: &Shared, thread: usize) {
         let open = lock(&shared.open).clone();
         if let Some((run, job)) = open {
             seen = run;
-            take_part(job.as_ref(), run, thread + 1);
+            take_part(job.as_ref(), run, thread + 1, &shared.gate);
         }
     }
 }
