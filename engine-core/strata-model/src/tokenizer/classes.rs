@@ -53,10 +53,9 @@ impl Classes {
                 }
             }
         }
-        for (character, flags) in all.iter_mut().enumerate() {
-            if char::from_u32(character as u32).is_some_and(char::is_whitespace) {
-                *flags |= SPACE;
-            }
+        // The last blank of Unicode is U+3000.
+        for code in (0..=0x3000u32).filter(|code| char::from_u32(*code).is_some_and(char::is_whitespace)) {
+            all[code as usize] |= SPACE;
         }
         let mut classes = Classes { pages: Vec::with_capacity(CHARACTERS / PAGE), flags: Vec::new() };
         let mut known = std::collections::HashMap::new();

@@ -11,7 +11,7 @@
 mod cased;
 mod words;
 
-use super::classes::{LETTER, MARK, NUMBER, PUNCTUATION, SPACE, SYMBOL, class_of};
+use super::classes::{LETTER, LOWER, MARK, NUMBER, PUNCTUATION, SPACE, SYMBOL, UPPER, class_of};
 use cased::Cased;
 use words::{Tail, Words};
 
@@ -47,6 +47,12 @@ enum Stage {
     SpacedLetters,
     /// `\s?\p{P}+`
     SpacedPunctuation,
+    /// `\s?` and letters with case, without some scripts; DeepSeek-LLM lists them all.
+    SpacedCased,
+    /// `\s?[!-/:-~！-／：-～‘-‟　-。]+`
+    SpacedSigns,
+    /// `\s+$`
+    TrailingSpaces,
     /// `[一-龥ࠀ-一가-퟿]+`
     DeepseekCoderHan,
     /// `[一-龥぀-ゟ゠-ヿ]+`
@@ -88,6 +94,8 @@ const KNOWN: &[Entry] = &[
     (&["falcon"], &[Stage::Punctuation(true), Stage::Gpt2, Stage::ThreeDigits], false, false),
     (&["deepseek-coder"], &[Stage::LineEnd, Stage::SpacedLetters, Stage::SpacedPunctuation, Stage::DeepseekCoderHan,
        Stage::Numbers(1)], false, false),
+    (&["deepseek-llm"], &[Stage::LineEnd, Stage::SpacedCased, Stage::SpacedSigns, Stage::TrailingSpaces,
+       Stage::DeepseekCoderHan, Stage::Numbers(0)], false, false),
     (&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
        &[Stage::Numbers(3), Stage::HanAndKana, Stage::DeepseekV3], false, false),
 ];
@@ -159,6 +167,15 @@ impl Stage {
             }
             Stage::SpacedLetters => run_of(text, skip_one_of(text, at, SPACE), LETTER),
             Stage::SpacedPunctuation => run_of(text, skip_one_of(text, at, SPACE), PUNCTUATION),
+            Stage::SpacedCased => run(text, skip_one_of(text, at, SPACE), has_case_in_deepseek_llm),
+            // The wide blank is a sign itself, and is one if no other follows.
+            Stage::SpacedSigns => run(text, skip_one_of(text, at, SPACE), is_sign_in_deepseek_llm)
+                .or_else(|| run(text, at, is_sign_in_deepseek_llm)),
+            Stage::TrailingSpaces => {
+                // Behind another blank: what starts earlier has been tried, and reached no end.
+                let inside = text[..at].chars().next_back().is_some_and(char::is_whitespace);
+                if inside { None } else { run_of(text, at, SPACE).filter(|end| *end == text.len()) }
+            }
             Stage::DeepseekCoderHan => {
                 run(text, at, |character| matches!(character, '\u{800}'..='\u{9fa5}' | '\u{ac00}'..='\u{d7ff}'))
             }
@@ -248,6 +265,21 @@ fn spaces(text: &str, at: usize) -> Option<usize> {
 fn spaces_and_line_ends(text: &str, at: usize) -> Option<usize> {
     let end = run_of(text, at, SPACE)?;
     text[at..end].rfind(['\r', '\n']).map(|last| at + last + 1)
+}
+
+/// `[!-/:-~！-／：-～‘-‟　-。]`: mostly punctuation, but letters too.
+fn is_sign_in_deepseek_llm(character: char) -> bool {
+    matches!(character, '!'..='/' | ':'..='~' | '\u{ff01}'..='\u{ff0f}' | '\u{ff1a}'..='\u{ff5e}'
+        | '\u{2018}'..='\u{201f}' | '\u{3000}'..='\u{3002}')
+}
+
+/// DeepSeek-LLM's list of letters is that of all letters with case, but for Armenian's and
+/// Georgian's small ones, mathematical ones, and what Unicode got later.
+fn has_case_in_deepseek_llm(character: char) -> bool {
+    let left_out = matches!(character, '\u{560}'..='\u{588}' | '\u{10c7}'..='\u{10ff}' | '\u{1c80}'..='\u{1c8f}'
+        | '\u{2d00}'..='\u{2d2d}' | '\u{a790}'..='\u{a7ff}' | '\u{ab30}'..='\u{ab6f}' | '\u{10570}'..='\u{105bc}'
+        | '\u{10d50}'..='\u{10d85}' | '\u{16e40}'..='\u{16eff}' | '\u{1d400}'..='\u{1d7cb}' | '\u{1df00}'..='\u{1dfff}');
+    class_of(character) & (UPPER | LOWER) != 0 && !left_out
 }
 
 fn gpt2(text: &str, at: usize) -> Option<usize> {

@@ -61,6 +61,17 @@ const EXPRESSIONS: &[(&str, &[&str])] = &[
         &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+", r"\p{N}"],
     ),
     (
+        "deepseek-llm",
+        &[
+            r"[\r\n]",
+            r"\s?[[\p{Lu}\p{Ll}\p{Lt}]&&[^\x{560}-\x{588}\x{10c7}-\x{10ff}\x{1c80}-\x{1c8f}\x{2d00}-\x{2d2d}\x{a790}-\x{a7ff}\x{ab30}-\x{ab6f}\x{10570}-\x{105bc}\x{10d50}-\x{10d85}\x{16e40}-\x{16eff}\x{1d400}-\x{1d7cb}\x{1df00}-\x{1dfff}]]+",
+            "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+",
+            r"\s+$",
+            "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+",
+            r"\p{N}+",
+        ],
+    ),
+    (
         "deepseek-v3",
         &[
             r"\p{N}{1,3}",
