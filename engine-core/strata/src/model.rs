@@ -7,7 +7,7 @@ use crate::prefix::{self, Prefix};
 use crate::{printer, settings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strata_engine::Engine;
+use strata_engine::{Engine, can_run};
 use strata_manifest::report::{MemoryReport, SettingsReport};
 use strata_model::gguf::Gguf;
 use strata_model::tokenizer::Tokenizer;
@@ -39,6 +39,9 @@ impl Loaded {
         let mut options = settings::engine_options(args)?;
         options.max_context = options.max_context.or(needed_context);
         let gguf = Arc::new(Gguf::open(path)?);
+        // Before the tokenizer: a missing tensor or an unknown architecture says more about a file
+        // than a tokenizer that such a file often lacks too.
+        can_run(&gguf, &options)?;
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         let prefix = Prefix::find(args.prefix.as_deref())?;
         let chosen = device::choose(args, prefix.as_ref())?;

@@ -3,7 +3,8 @@
 use crate::support::{SMOLLM2, cpu_plugin, model, state_dir};
 use std::process::Command;
 
-/// Asks, interrupts the answer, asks again, clears, leaves. Prints what the terminal showed.
+/// Asks, interrupts the answer, asks again, leaves. The questions do not hold what is waited for, since
+/// the terminal echoes them. Prints what the terminal showed.
 const SCRIPT: &str = r#"
 import os, pty, select, sys, time
 pid, fd = pty.fork()
@@ -23,14 +24,14 @@ def until(text, seconds=90):
                 sys.stdout.buffer.write(shown); sys.exit("ended while waiting for %r" % text)
             shown += more
 until(b"> ")
-os.write(fd, b"Write a very long story about the sea.\r")
+os.write(fd, b"Write a very long story.\r")
 until(b" the ")
 os.write(fd, b"\x03")
 until(b"tok/s")
 until(b"> ")
 os.write(fd, b"/help\r")
 until(b"/clear")
-os.write(fd, b"Now write another long story about it.\r")
+os.write(fd, b"Now write another long story.\r")
 until(b" the ")
 os.write(fd, b"\x03")
 until(b"reused")
