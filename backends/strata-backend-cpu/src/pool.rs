@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 /// How long an idle worker looks for the next run before it sleeps: longer than the host needs
 /// between two tokens, short enough to cost nothing when it has stopped asking.
 const IDLE_SPIN: Duration = Duration::from_micros(150);
+/// Looks at a counter that are not worth being timed: the ends of a stage's last chunks.
+const SPINS_OF_A_MOMENT: u32 = 100;
 /// Looks at a counter before going to sleep: some ten microseconds, longer than the ends of a
 /// decode stage's chunks lie apart.
 const SPINS_BEFORE_SLEEP: u32 = 2_000;
@@ -46,6 +48,8 @@ pub(crate) struct Stage {
     unclaimed: AtomicU64,
     /// Chunks that are not finished.
     pending: AtomicU64,
+    /// Chunks in all; changes only while nobody can hold one.
+    chunks: AtomicU32,
 }
 
 enum Claim {
@@ -61,6 +65,7 @@ impl Stage {
     /// Sets up the stage for a run. Only while no run of its job is on.
     pub(crate) fn arm(&self, run: u32, chunks: usize) {
         let word = (u64::from(run) << 32) | (chunks as u64 & LOW);
+        self.chunks.store(chunks as u32, Ordering::Relaxed);
         self.pending.store(word, Ordering::Relaxed);
         self.unclaimed.store(word, Ordering::Release);
     }
@@ -75,7 +80,8 @@ impl Stage {
                 return Claim::Exhausted;
             }
             match self.unclaimed.compare_exchange_weak(word, word - 1, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Claim::Chunk((word & LOW) as usize - 1),
+                // In rising order: what was fetched ahead of a chunk's end is the next chunk's beginning.
+                Ok(_) => return Claim::Chunk((self.chunks.load(Ordering::Relaxed) - (word & LOW) as u32) as usize),
                 Err(now) => word = now,
             }
         }
@@ -96,19 +102,30 @@ impl Stage {
     }
 
     /// Waits until every chunk is done; `false` when another run is on. Adds the time beyond a
-    /// short wait to `stalled`.
+    /// moment to `stalled`.
     fn wait(&self, run: u32, gate: &Gate, stalled: &mut Duration) -> bool {
-        for _ in 0..SPINS_BEFORE_SLEEP {
-            match self.is_over(run) {
-                Some(true) => return true,
-                Some(false) => std::hint::spin_loop(),
-                None => return false,
-            }
+        if let Some(over) = self.spin(run, SPINS_OF_A_MOMENT) {
+            return over;
         }
         let begin = Instant::now();
-        gate.sleep_until(|| self.is_over(run) != Some(false));
+        let over = self.spin(run, SPINS_BEFORE_SLEEP).unwrap_or_else(|| {
+            gate.sleep_until(|| self.is_over(run) != Some(false));
+            self.is_over(run).is_some()
+        });
         *stalled += begin.elapsed();
-        self.is_over(run).is_some()
+        over
+    }
+
+    /// Looks a number of times; `None`: neither over nor another run yet.
+    fn spin(&self, run: u32, looks: u32) -> Option<bool> {
+        for _ in 0..looks {
+            match self.is_over(run) {
+                Some(true) => return Some(true),
+                Some(false) => std::hint::spin_loop(),
+                None => return Some(false),
+            }
+        }
+        None
     }
 }
 
