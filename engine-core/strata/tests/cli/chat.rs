@@ -10,11 +10,11 @@ import os, pty, select, sys, time
 pid, fd = pty.fork()
 if pid == 0:
     os.execv(sys.argv[1], sys.argv[1:])
-shown = b""
+shown, seen = b"", 0
 def until(text, seconds=90):
-    global shown
-    start, end = len(shown), time.time() + seconds
-    while text not in shown[start:]:
+    global shown, seen
+    end = time.time() + seconds
+    while text not in shown[seen:]:
         if time.time() > end:
             sys.stdout.buffer.write(shown); sys.exit("timed out waiting for %r" % text)
         if select.select([fd], [], [], 1)[0]:
@@ -23,6 +23,7 @@ def until(text, seconds=90):
             if not more:
                 sys.stdout.buffer.write(shown); sys.exit("ended while waiting for %r" % text)
             shown += more
+    seen = shown.index(text, seen) + len(text)
 until(b"> ")
 os.write(fd, b"Write a very long story.\r")
 until(b" the ")
