@@ -67,6 +67,8 @@ pub enum EngineError {
 
     #[error("the prompt has no tokens")]
     EmptyPrompt,
+    #[error("stopped while the prompt was read")]
+    Cancelled,
 
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
     UnknownToken { token: u32, vocabulary: u64 },
@@ -106,6 +108,7 @@ impl Diagnose for EngineError {
             EngineError::DoesNotFit { .. } => engine::DOES_NOT_FIT,
             EngineError::ContextExceeded { .. } => engine::CONTEXT_EXCEEDED,
             EngineError::EmptyPrompt => engine::EMPTY_PROMPT,
+            EngineError::Cancelled => general::INTERRUPTED,
             EngineError::UnknownToken { .. } => text::UNKNOWN_TOKEN,
             EngineError::BadSampling { .. } => engine::BAD_SAMPLING,
             EngineError::BadOption { .. } => general::BAD_OPTION,
@@ -168,7 +171,7 @@ impl Diagnose for EngineError {
                 vec![("token", token.to_string()), ("value", value.to_string())]
             }
             EngineError::NoFreeSession { sessions } => vec![("sequences", sessions.to_string())],
-            EngineError::EmptyPrompt | EngineError::BadReference { .. } => Vec::new(),
+            EngineError::EmptyPrompt | EngineError::Cancelled | EngineError::BadReference { .. } => Vec::new(),
             EngineError::Model(error) => error.facts(),
             EngineError::Plugin(error) => error.facts(),
         }

@@ -2,6 +2,7 @@
 //! logits are depends on those tokens alone, not on how they were split into steps.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::engine::Core;
@@ -17,6 +18,7 @@ pub struct Session {
     logits: Vec<f32>,
     /// Whether `logits` belong to the last of `tokens`.
     logits_are_current: bool,
+    cancel: Option<Arc<AtomicBool>>,
 }
 
 /// What reading a prompt took.
@@ -35,7 +37,7 @@ impl Session {
         let logits = vec![0.0; core.hyper.n_vocab as usize];
         // A decode step must not allocate; a very long context may grow later all the same.
         let tokens = Vec::with_capacity(context.min(1 << 20));
-        Session { core, sequence, tokens, logits, logits_are_current: false }
+        Session { core, sequence, tokens, logits, logits_are_current: false, cancel: None }
     }
 
     /// Tokens in the cache, which is the position of the next one.
@@ -55,6 +57,12 @@ impl Session {
 
     pub fn n_vocab(&self) -> u64 {
         self.core.hyper.n_vocab
+    }
+
+    /// From now on `prompt` looks at this flag before each step, and ends with `Cancelled` when it
+    /// is set. What was evaluated until then stays in the cache.
+    pub fn cancel_with(&mut self, flag: Arc<AtomicBool>) {
+        self.cancel = Some(flag);
     }
 
     /// Logits after the last token; empty before the first and after `truncate`.
@@ -86,7 +94,7 @@ impl Session {
         // Logits come from evaluating a token, so the last one is evaluated again if need be.
         let reused = if is_current { common } else { common.min(tokens.len() - 1) };
         self.truncate(reused as u64);
-        self.run(&tokens[reused..])?;
+        self.run(&tokens[reused..], self.cancel.clone().as_deref())?;
         let new = (tokens.len() - reused) as u64;
         Ok(PromptStats { reused: reused as u64, new, seconds: start.elapsed().as_secs_f64() })
     }
@@ -97,7 +105,7 @@ impl Session {
     pub fn evaluate(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
         self.check(tokens)?;
         self.check_room(tokens)?;
-        self.run(tokens)
+        self.run(tokens, None)
     }
 
     /// Evaluates tokens and hands over the logits after each of them, in order, with their position.
@@ -125,7 +133,7 @@ impl Session {
         Ok(())
     }
 
-    fn run(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+    fn run(&mut self, tokens: &[u32], cancel: Option<&AtomicBool>) -> Result<(), EngineError> {
         if tokens.is_empty() {
             return Ok(());
         }
@@ -133,6 +141,9 @@ impl Session {
         let mut runner = self.core.runner();
         let most = runner.max_tokens(Wanted::Last);
         for step in tokens.chunks(most) {
+            if cancel.is_some_and(|flag| flag.load(Ordering::SeqCst)) {
+                return Err(EngineError::Cancelled);
+            }
             runner.run(step, self.tokens.len() as u64, self.sequence, Wanted::Last)?;
             self.tokens.extend_from_slice(step);
         }

@@ -6,6 +6,7 @@ use crate::outcome::Outcome;
 use crate::printer;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::BAD_OPTION;
 use strata_engine::{Finished, Limits, RequestStats, SamplerSettings, Session, generate};
@@ -13,7 +14,7 @@ use strata_manifest::report::StatsReport;
 use strata_model::chat::{ChatTemplate, Message, RenderOptions};
 
 /// Set by Ctrl-C; whoever answers looks at it after each token.
-pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
+pub(crate) static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// Makes Ctrl-C set [`STOP`] instead of ending the program. A second one while the first was not
 /// looked at yet ends it.
@@ -58,12 +59,7 @@ impl Style {
             Style::Raw => Ok(tokenizer.encode(text, true, true)),
             Style::Chat(template) => {
                 let rendered = template.render(messages, None, &RenderOptions::answer())?;
-                let mut tokens = tokenizer.encode(&rendered, false, true);
-                // Some templates write the BOS themselves; a second one would be a different prompt.
-                if let Some(bos) = tokenizer.bos().filter(|bos| tokenizer.adds_bos() && tokens.first() != Some(bos)) {
-                    tokens.insert(0, bos);
-                }
-                Ok(tokens)
+                Ok(tokenizer.encode_rendered(&rendered))
             }
         }
     }
@@ -79,6 +75,7 @@ pub(crate) fn answer(
     stream: bool,
 ) -> Outcome<Finished> {
     STOP.store(false, Ordering::SeqCst);
+    session.cancel_with(Arc::clone(&STOP));
     let mut gone = None;
     let finished = generate(session, &loaded.tokenizer, prompt, sampling, limits, &mut |piece| {
         if stream && let Err(error) = printer::data(piece.text) {

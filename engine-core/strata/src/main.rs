@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod device;
 mod env;
+mod input;
 mod model;
 mod outcome;
 mod prefix;

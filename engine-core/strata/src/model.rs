@@ -7,7 +7,8 @@ use crate::prefix::{self, Prefix};
 use crate::{printer, settings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strata_engine::{Engine, can_run};
+use strata_diag::Diagnostic;
+use strata_engine::{Engine, EngineError, can_run};
 use strata_manifest::report::{MemoryReport, SettingsReport};
 use strata_model::gguf::Gguf;
 use strata_model::tokenizer::Tokenizer;
@@ -38,10 +39,11 @@ impl Loaded {
     pub(crate) fn load(path: &Path, args: &EngineArgs, needed_context: Option<u64>) -> Outcome<Loaded> {
         let mut options = settings::engine_options(args)?;
         options.max_context = options.max_context.or(needed_context);
+        let about = |error: EngineError| Diagnostic::of(&error).fact("model", path.display());
         let gguf = Arc::new(Gguf::open(path)?);
         // Before the tokenizer: a missing tensor or an unknown architecture says more about a file
         // than a tokenizer that such a file often lacks too.
-        can_run(&gguf, &options)?;
+        can_run(&gguf, &options).map_err(about)?;
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         let prefix = Prefix::find(args.prefix.as_deref())?;
         let chosen = device::choose(args, prefix.as_ref())?;
@@ -52,8 +54,9 @@ impl Loaded {
                 last_percent = percent;
                 printer::talk(&format!("loading weights: {percent} %"));
             }
-        })?;
-        for note in &engine.plan().notes {
+        })
+        .map_err(about)?;
+        for note in engine.plan().notes.iter().chain(tokenizer.notes()) {
             printer::talk(&format!("note: {note}"));
         }
         Ok(Loaded { gguf, tokenizer, engine, chosen, precise: args.precise })

@@ -1,6 +1,7 @@
 //! How a command ends: a status, or a diagnostic that `main` renders.
 
 use crate::printer::Gone;
+use strata_diag::catalogue::general::FILE_UNWRITABLE;
 use strata_diag::{Diagnose, Diagnostic, ExitStatus};
 
 pub(crate) type Outcome<T = ExitStatus> = Result<T, Stop>;
@@ -14,8 +15,14 @@ pub(crate) enum Stop {
 }
 
 impl From<Gone> for Stop {
-    fn from(_: Gone) -> Stop {
-        Stop::Gone
+    fn from(gone: Gone) -> Stop {
+        match gone {
+            Gone::Closed => Stop::Gone,
+            Gone::Failed(error) => {
+                let message = "standard output cannot be written";
+                Stop::Failed(Box::new(Diagnostic::new(FILE_UNWRITABLE, message).fact("because", error)))
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::env;
 use std::path::{Path, PathBuf};
 use strata_diag::Diagnostic;
-use strata_diag::catalogue::general::MODEL_NOT_FOUND;
+use strata_diag::catalogue::general::{BAD_INPUT, MODEL_NOT_FOUND};
 use strata_manifest::{Document, Receipt};
 
 /// An installation: its root and what the receipt says is in it.
@@ -44,7 +44,19 @@ pub(crate) fn model_path(model: &str, prefix: Option<&Prefix>) -> Result<PathBuf
     }
     let installed = prefix.map_or(&[][..], |prefix| &prefix.receipt.models);
     if let (Some(prefix), Some(found)) = (prefix, installed.iter().find(|entry| entry.name == model)) {
-        return Ok(prefix.root.join(&found.path));
+        let path = prefix.root.join(&found.path);
+        let bytes = fs_err::metadata(&path).map(|metadata| metadata.len());
+        if bytes.as_ref().is_ok_and(|bytes| *bytes != found.size) {
+            return Err(Diagnostic::new(
+                BAD_INPUT,
+                format!("the installed model `{model}` is not the file that the receipt lists"),
+            )
+            .fact("path", path.display())
+            .fact("bytes in the receipt", found.size)
+            .fact("bytes there", bytes.unwrap_or_default())
+            .hint("install the model again, or give its path to use it as it is"));
+        }
+        return Ok(path);
     }
     Err(not_found(format!("no file and no installed model is called `{model}`"), installed, prefix))
 }

@@ -5,15 +5,22 @@
 
 use std::io::{self, Write};
 
-/// Standard output has no reader any more.
-#[derive(Debug, thiserror::Error)]
-#[error("standard output is closed")]
-pub(crate) struct Gone;
+/// Why data could not be printed.
+#[derive(Debug)]
+pub(crate) enum Gone {
+    /// Standard output has no reader any more.
+    Closed,
+    /// The disk is full, or the like: what was printed is not all.
+    Failed(io::Error),
+}
 
 /// Writes data to standard output and flushes, so that text streams.
 pub(crate) fn data(text: &str) -> Result<(), Gone> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|_| Gone)
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Gone::Closed,
+        _ => Gone::Failed(error),
+    })
 }
 
 /// A JSON document, pretty, on standard output.

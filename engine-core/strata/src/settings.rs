@@ -8,6 +8,9 @@ use strata_engine::CACHE_FORMATS;
 use strata_engine::{EngineOptions, SamplerSettings};
 use strata_plugin_host::abi::StrataDType;
 
+/// More threads than any machine has cores for is a slip of the finger, and takes minutes to start.
+const MOST_THREADS: u32 = 1024;
+
 /// Memory and arithmetic.
 pub(crate) fn engine_options(args: &EngineArgs) -> Result<EngineOptions, Diagnostic> {
     let (k, v) = match &args.kv {
@@ -26,6 +29,10 @@ pub(crate) fn engine_options(args: &EngineArgs) -> Result<EngineOptions, Diagnos
     }
     if args.max_context == Some(0) || args.threads == Some(0) {
         return Err(Diagnostic::new(BAD_OPTION, "`--max-context` and `--threads` are at least 1"));
+    }
+    if let Some(threads) = args.threads.filter(|threads| *threads > MOST_THREADS) {
+        return Err(Diagnostic::new(BAD_OPTION, format!("`--threads {threads}`: {MOST_THREADS} is the most"))
+            .hint("leave it out: one thread per usable core is best"));
     }
     Ok(EngineOptions {
         max_context: args.max_context,

@@ -46,6 +46,17 @@ pub trait Diagnose: std::error::Error {
         Vec::new()
     }
 
+    /// The messages of the underlying errors, outermost first.
+    fn causes(&self) -> Vec<String> {
+        let mut causes = Vec::new();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            causes.push(cause.to_string());
+            source = cause.source();
+        }
+        causes
+    }
+
     /// What to do about it, one line each, commands in backticks. Never part of the message.
     fn hints(&self) -> Vec<String> {
         Vec::new()
@@ -67,18 +78,12 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// Takes everything a typed error knows.
     pub fn of(error: &dyn Diagnose) -> Self {
-        let mut causes = Vec::new();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            causes.push(cause.to_string());
-            source = cause.source();
-        }
         Diagnostic {
             code: error.code(),
             message: error.to_string(),
             facts: error.facts(),
             hints: error.hints(),
-            causes,
+            causes: error.causes(),
         }
     }
 
@@ -124,5 +129,9 @@ impl Diagnose for Diagnostic {
 
     fn hints(&self) -> Vec<String> {
         self.hints.clone()
+    }
+
+    fn causes(&self) -> Vec<String> {
+        self.causes.clone()
     }
 }

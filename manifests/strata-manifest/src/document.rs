@@ -17,12 +17,17 @@ pub trait Document: Serialize + DeserializeOwned {
     /// Reads a file of at most [`MAX_DOCUMENT_BYTES`].
     fn read(path: &Path) -> Result<Self, ManifestError> {
         let unreadable = |source| ManifestError::Unreadable { path: path.to_owned(), source };
-        let file = fs_err::File::open(path).map_err(unreadable)?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
+        // Asked before opening: a pipe that nobody writes to would never open.
+        let metadata = fs_err::metadata(path).map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(unreadable(std::io::Error::other("it is no ordinary file")));
+        }
+        let bytes = metadata.len();
         if bytes > MAX_DOCUMENT_BYTES {
             return Err(ManifestError::TooLarge { path: path.to_owned(), bytes, limit: MAX_DOCUMENT_BYTES });
         }
         let mut text = String::new();
+        let file = fs_err::File::open(path).map_err(unreadable)?;
         file.take(MAX_DOCUMENT_BYTES).read_to_string(&mut text).map_err(unreadable)?;
         Self::parse(&text, path)
     }

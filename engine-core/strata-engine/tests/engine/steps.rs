@@ -2,10 +2,11 @@
 //! context.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use strata_backend_abi::StrataDType;
 use strata_diag::Diagnose;
-use strata_diag::catalogue::{engine, plugin, text};
+use strata_diag::catalogue::{engine, general, plugin, text};
 use strata_engine::{Engine, EngineError, EngineOptions, Session};
 use strata_model::gguf::Gguf;
 use strata_plugin_host::DeviceOptions;
@@ -129,6 +130,26 @@ fn a_prompt_reuses_what_it_shares_with_the_one_before() {
     session.prompt(&first[..20]).unwrap();
     assert_eq!(bits(session.logits()), short);
     assert_eq!(session.tokens(), &first[..20]);
+}
+
+/// Ctrl-C while a prompt is read: nothing is answered, and the same prompt asked again gives the
+/// same bits.
+#[test]
+fn a_prompt_can_be_stopped() {
+    let engine = load(&open(&toy("llama")), &EngineOptions::default());
+    let mut session = engine.session().unwrap();
+    let prompt = tokens(30, VOCAB, 8);
+    session.prompt(&prompt).unwrap();
+    let expected = bits(session.logits());
+    session.truncate(0);
+    let flag = Arc::new(AtomicBool::new(true));
+    session.cancel_with(Arc::clone(&flag));
+    let error = session.prompt(&prompt).unwrap_err();
+    assert_eq!(error.code(), general::INTERRUPTED);
+    assert!(session.logits().is_empty());
+    flag.store(false, Ordering::SeqCst);
+    session.prompt(&prompt).unwrap();
+    assert_eq!(bits(session.logits()), expected);
 }
 
 #[test]

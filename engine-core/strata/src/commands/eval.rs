@@ -3,10 +3,11 @@
 use crate::cli::EvalArgs;
 use crate::model::Loaded;
 use crate::outcome::Outcome;
-use crate::printer;
+use crate::{input, printer};
 use std::fmt::Write;
 use std::path::Path;
-use strata_diag::catalogue::{engine::BAD_REFERENCE, general::FILE_UNREADABLE};
+use strata_diag::catalogue::engine::BAD_REFERENCE;
+use strata_diag::catalogue::general::{BAD_OPTION, FILE_UNREADABLE};
 use strata_diag::{Diagnostic, ExitStatus};
 use strata_engine::eval::{self, DistanceSummary, PositionDistance};
 use strata_engine::{Reference, ReferenceCase};
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &EvalArgs) -> Outcome {
 }
 
 fn against_reference(args: &EvalArgs, file: &Path) -> Outcome {
-    let reference = Reference::parse(&read_text(file)?)?;
+    let reference = Reference::parse(&input::file(file)?)?;
     let path = crate::model::find(Some(&args.model), args.engine.prefix.as_deref())?;
     let cases = choose_cases(&reference, args.case.as_deref(), &path)?;
     let needed = cases.iter().map(|case| case.positions.len() as u64 + 1).max().unwrap_or(1);
@@ -121,7 +122,12 @@ fn choose_cases<'a>(
 }
 
 fn perplexity(args: &EvalArgs, file: &Path) -> Outcome {
-    let text = read_text(file)?;
+    if args.chunk < 4 {
+        return Err(
+            Diagnostic::new(BAD_OPTION, format!("`--chunk {}`: a chunk has at least 4 tokens", args.chunk)).into()
+        );
+    }
+    let text = input::file(file)?;
     let path = crate::model::find(Some(&args.model), args.engine.prefix.as_deref())?;
     let loaded = Loaded::load(&path, &args.engine, Some(u64::from(args.chunk)))?;
     let tokens = loaded.tokenizer.encode(&text, true, false);
@@ -155,10 +161,4 @@ fn perplexity(args: &EvalArgs, file: &Path) -> Outcome {
         ))?;
     }
     Ok(ExitStatus::Done)
-}
-
-fn read_text(file: &Path) -> Result<String, Diagnostic> {
-    fs_err::read_to_string(file).map_err(|error| {
-        Diagnostic::new(FILE_UNREADABLE, format!("cannot read `{}`", file.display())).fact("because", error)
-    })
 }

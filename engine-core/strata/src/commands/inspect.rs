@@ -4,13 +4,17 @@
 use crate::cli::InspectArgs;
 use crate::outcome::Outcome;
 use crate::printer;
-use strata_diag::{Diagnose, ExitStatus};
+use strata_diag::catalogue::general::BAD_OPTION;
+use strata_diag::{Diagnose, Diagnostic, ExitStatus};
 use strata_engine::{EngineError, EngineOptions, can_run};
 use strata_model::gguf::Gguf;
 use strata_model::inspect::{Summary, Verdict};
 use strata_model::tokenizer::Tokenizer;
 
 pub(crate) fn run(args: &InspectArgs) -> Outcome {
+    if args.max_context == Some(0) {
+        return Err(Diagnostic::new(BAD_OPTION, "`--max-context` is at least 1").into());
+    }
     let path = crate::model::find(Some(&args.model), args.prefix.as_deref())?;
     // A format that this build cannot read is something to be shown, not a reason to show nothing.
     let gguf = Gguf::open_lenient(&path)?;

@@ -5,10 +5,10 @@ use crate::cli::RunArgs;
 use crate::commands::chat;
 use crate::model::{self, Loaded};
 use crate::outcome::Outcome;
-use crate::{printer, settings};
-use std::io::{IsTerminal, Read};
+use crate::{input, printer, settings};
+use std::io::IsTerminal;
 use std::path::Path;
-use strata_diag::catalogue::{engine::EMPTY_PROMPT, general::BAD_INPUT};
+use strata_diag::catalogue::engine::EMPTY_PROMPT;
 use strata_diag::{Diagnostic, ExitStatus};
 use strata_engine::{FinishReason, Finished, Limits};
 use strata_manifest::report::RunReport;
@@ -61,10 +61,7 @@ fn prompt_text(args: &RunArgs) -> Result<Option<String>, Diagnostic> {
 }
 
 fn read_input() -> Result<String, Diagnostic> {
-    let mut text = String::new();
-    std::io::stdin()
-        .read_to_string(&mut text)
-        .map_err(|error| Diagnostic::new(BAD_INPUT, "standard input is not UTF-8 text").fact("because", error))?;
+    let text = input::stdin()?;
     // A shell's `echo` ends its text with a line end that is not meant.
     let without = text.strip_suffix('\n').map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
     Ok(without.to_owned())

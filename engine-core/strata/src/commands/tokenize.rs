@@ -2,9 +2,8 @@
 
 use crate::cli::TokenizeArgs;
 use crate::outcome::Outcome;
-use crate::printer;
+use crate::{input, printer};
 use serde_json::Value;
-use std::io::Read;
 use strata_diag::catalogue::general::BAD_INPUT;
 use strata_diag::catalogue::text::UNKNOWN_TOKEN;
 use strata_diag::{Diagnostic, ExitStatus};
@@ -18,7 +17,7 @@ pub(crate) fn run(args: &TokenizeArgs) -> Outcome {
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let input = match &args.text {
         Some(text) => text.clone(),
-        None => read_input()?,
+        None => input::stdin()?,
     };
     match (args.json, args.decode) {
         (true, false) => {
@@ -57,14 +56,6 @@ fn decode(tokenizer: &Tokenizer, ids: &[u32], special: bool) -> Result<String, D
             .fact("vocabulary", tokenizer.vocab_len())),
         None => Ok(tokenizer.decode(ids, special)),
     }
-}
-
-fn read_input() -> Result<String, Diagnostic> {
-    let mut text = String::new();
-    std::io::stdin()
-        .read_to_string(&mut text)
-        .map_err(|error| Diagnostic::new(BAD_INPUT, "standard input is not UTF-8 text").fact("because", error))?;
-    Ok(text)
 }
 
 fn strings(input: &str) -> Result<Vec<String>, Diagnostic> {

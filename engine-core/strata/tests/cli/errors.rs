@@ -36,6 +36,7 @@ fn settings_that_cannot_be_are_refused_first() {
     run(&["--precise", "--kv", "f16"], "S0002");
     run(&["--max-context", "0"], "S0002");
     run(&["--threads", "0"], "S0002");
+    run(&["--threads", "100000"], "S0002");
     run(&["--logit-bias", "five"], "S0002");
     for bad in [["--temperature", "-1"], ["--top-p", "0"], ["--min-p", "2"], ["--repeat-penalty", "0"]] {
         let ran = ran(strata().args(["run", "absent.gguf", "x"]).arg(format!("{}={}", bad[0], bad[1])));
@@ -75,6 +76,44 @@ fn a_gpu_that_was_asked_for_and_is_not_there_is_an_error() {
         let ran = refused(strata_with_plugin("run").arg(&model).args(["x", "--backend", backend]), 1, "S0313");
         assert!(ran.err.contains(backend) && ran.out.is_empty(), "{}", ran.err);
     }
+}
+
+/// Standard output on a full disk: what was printed is not all, so the run failed.
+#[test]
+fn a_full_disk_is_not_success() {
+    for args in [&["explain"][..], &["version", "--json"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_strata"));
+        let output = child.args(args).stdout(full).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("error[S0004]"));
+    }
+}
+
+#[test]
+fn text_that_would_take_all_memory_is_not_read() {
+    let Some(model) = model(SMOLLM2) else { return };
+    let ran = refused(strata_with_plugin("eval").arg(&model).args(["--perplexity", "/dev/zero"]), 1, "S0003");
+    assert!(ran.err.contains("no ordinary file"), "{}", ran.err);
+    refused(strata().arg("tokenize").arg(&model).write_stdin(vec![b'a'; (64 << 20) + 1]), 1, "S0005");
+    refused(strata_with_plugin("eval").arg(&model).args(["--perplexity", "/etc/passwd", "--chunk", "3"]), 2, "S0002");
+}
+
+/// A model that the receipt lists with another size is not that model.
+#[test]
+fn an_installed_model_of_another_size_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let receipt = serde_json::json!({
+        "schema": "strata-receipt/1.0", "version": "0.1.0", "files": [], "plugins": [],
+        "models": [{"name": "m", "path": "m.gguf", "size": 5, "sha256": "0".repeat(64)}],
+    });
+    fs_err::write(folder.path().join("receipt.json"), receipt.to_string()).unwrap();
+    fs_err::write(folder.path().join("m.gguf"), "four").unwrap();
+    let ran = refused(strata().args(["inspect", "m", "--prefix"]).arg(folder.path()), 1, "S0005");
+    assert!(ran.err.contains("receipt") && ran.err.contains("m.gguf"), "{}", ran.err);
+    let ran = refused(strata().args(["inspect", "m", "--prefix", "/nonexistent"]), 1, "S0003");
+    assert!(ran.err.contains("because:"), "{}", ran.err);
 }
 
 #[test]
