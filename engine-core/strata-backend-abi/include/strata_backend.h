@@ -203,7 +203,8 @@ enum StrataOpKind {
     STRATA_OP_KIND_SOFTMAX = 12,
     // Chooses experts: `0 ids I32 [k, T]` best first, `1 weights F32 [k, T]`, `2 logits F32 [E, T]`, `3 bias F32 [E]` or
     // none (added for the choice only). `i[0]` is a `StrataRouterScore`; `i[1]` 1: weights are divided by their sum, the sum
-    // being at least `f[1]`; `f[0]` multiplies the weights; `i[2]`, `i[3]` expert groups and groups kept (0: no groups).
+    // being at least `f[1]`; `f[0]` multiplies the weights; `i[2]`, `i[3]` expert groups and groups kept (0: no groups); a group's score is the sum of its two
+    // best biased scores.
     // Equal scores are chosen by lower index.
     STRATA_OP_KIND_ROUTER_TOP_K = 13,
     // Per chosen expert: `0 out [M, k, T]`, `1 w [K, M, slots]` any format, `2 x F32 [K, 1 or k, T]`, `3 ids I32 [k, T]`,
