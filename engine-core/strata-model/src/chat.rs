@@ -3,11 +3,14 @@
 //! A template is a program that somebody else wrote for Hugging Face's tokenizers, so the
 //! environment is made to look like theirs: Jinja with trimmed blocks and loop controls, Python's
 //! methods on strings and dictionaries, `raise_exception`, `strftime_now`, `tojson` as Python
-//! writes JSON. It runs on a budget, since the program may also be a hostile one.
+//! writes JSON. It runs on a budget and in a process apart, since the program may also be a hostile
+//! one.
 //!
 //! It does not tokenize, and knows nothing of where messages come from; strata-engine and the
 //! server call it.
 
+#[cfg(unix)]
+mod apart;
 mod clock;
 mod message;
 mod python_json;
@@ -82,6 +85,16 @@ const PARSING_STACK: usize = 64 << 20;
 /// printing or dropping it takes up to 560 bytes of stack a level (measured). It is reserved only;
 /// no memory is used until a template does that.
 const STACK_PER_FUEL: usize = 400;
+/// Heap for a template whatever its messages, and more for each byte of their text. The fuel pays
+/// for everything that a template makes, but for sums of lists.
+const HEAP: u64 = 128 << 20;
+const HEAP_PER_BYTE: u64 = 8;
+/// Processor time of a render: this, and a second for so much fuel. Published templates take some
+/// milliseconds.
+const SECONDS: u64 = 1;
+const FUEL_PER_SECOND: u64 = 1_000_000;
+/// How much slower the interpreter is when it is built without optimisation.
+const SLOWER: u64 = if cfg!(debug_assertions) { 4 } else { 1 };
 /// Depth of macro calls.
 const RECURSION: usize = 100;
 
@@ -134,6 +147,8 @@ impl ChatTemplate {
     ///
     /// Fails with `TemplateRefused` when the template says no, for example to two user messages in
     /// a row, and with `BadChatTemplate` when it goes wrong or does not come to an end.
+    ///
+    /// On Unix it works in a fork of this process, which it waits for; see `chat/apart.rs`.
     pub fn render(
         &self,
         messages: &[Message],
@@ -147,11 +162,24 @@ impl ChatTemplate {
         let fuel = fuel.min(MOST_FUEL);
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(fuel));
-        on_a_stack_of(PARSING_STACK + STACK_PER_FUEL * fuel as usize, || {
-            let variables = self.variables(messages, tools, options);
-            let template = environment.get_template(name).map_err(|error| failure(&error))?;
-            template.render(Value::from_pairs(variables)).map_err(|error| failure(&error))
-        })
+        let stack = PARSING_STACK + STACK_PER_FUEL * fuel as usize;
+        let work = || {
+            on_a_stack_of(stack, || {
+                let variables = self.variables(messages, tools, options);
+                let template = environment.get_template(name).map_err(|error| failure(&error))?;
+                template.render(Value::from_pairs(variables)).map_err(|error| failure(&error))
+            })
+        };
+        #[cfg(not(unix))]
+        return work();
+        #[cfg(unix)]
+        apart::run(
+            &apart::Limits {
+                memory: stack as u64 + HEAP + HEAP_PER_BYTE * bytes as u64,
+                seconds: (SECONDS + fuel / FUEL_PER_SECOND) * SLOWER,
+            },
+            work,
+        )
     }
 
     /// What templates expect to find.

@@ -313,6 +313,42 @@ fn hostile_templates_end() {
     }
 }
 
+/// What the interpreter's fuel does not see: values that hold themselves, and sums of lists that
+/// double. Rendering such a thing in this process would abort it or fill the machine's memory.
+#[test]
+fn values_without_end_end() {
+    let itself = "{% set ns = namespace() %}{% set ns.a = ns %}";
+    let through_a_list = "{% set ns = namespace() %}{% set ns.a = [1, ns] %}";
+    let each_other = "{% set ns = namespace() %}{% set other = namespace(b=ns) %}{% set ns.a = other %}";
+    let twins = "{% set ns = namespace() %}{% set ns.a = ns %}{% set o = namespace() %}{% set o.a = o %}";
+    let doubled = |start: &str| {
+        format!(
+            "{{% set ns = namespace(s={start}) %}}{{% for i in range(60) %}}{{% set ns.s = ns.s + ns.s %}}{{% endfor %}}"
+        )
+    };
+    let nested = "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}";
+    let mut sources = Vec::new();
+    for value in [itself, through_a_list, each_other] {
+        for use_of_it in ["{{ ns }}", "{{ ns | tojson }}", "{{ ns | string }}", "{{ ns ~ '' }}", "{{ [ns] | join }}"] {
+            sources.push(format!("{value}{use_of_it}"));
+        }
+    }
+    sources.push(format!("{twins}{{{{ ns == o }}}}"));
+    sources.push(doubled("[1]") + "{{ ns.s | length }}");
+    sources.push(doubled("(1,)") + "{{ ns.s | length }}");
+    sources.push(doubled("'a'") + "{{ ns.s | length }}");
+    sources.push(doubled("[1] * 1000") + "{{ ns.s[0] }}");
+    sources.push(doubled("[1][:]") + "{{ ns.s | join }}");
+    sources.push(format!("{nested}{{{{ ns.s }}}}"));
+    sources.push(format!("{nested}{{{{ ns.s | tojson }}}}"));
+    for source in sources {
+        let start = std::time::Instant::now();
+        let result = template(&source).and_then(|template| template.render(&[], None, &options(true)));
+        assert!(matches!(&result, Err(TextError::BadChatTemplate { .. })), "{source}: {result:?}");
+        assert!(start.elapsed().as_secs() < 60, "{source}: {:?}", start.elapsed());
+    }
+}
+
 /// Sources that are as deep as they are long, and one that is too long.
 #[test]
 fn deep_and_long_sources_end() {

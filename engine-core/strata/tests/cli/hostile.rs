@@ -59,6 +59,8 @@ fn e05_not_truncated() {
         let (status, error) = run(&path);
         assert_eq!(status, Some(1), "{file}: {error}");
         assert!(error.contains(&format!("error[{code}]")), "{file}: {error}");
+        // The case's own folder has one of the words in its name.
+        let error = error.replace(path.to_str().unwrap(), "FILE");
         for word in ["truncated", "corrupt", "incomplete"] {
             assert!(!error.contains(word), "{file} says {word}: {error}");
         }
