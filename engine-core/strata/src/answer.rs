@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::BAD_OPTION;
-use strata_engine::{Finished, Limits, RequestStats, SamplerSettings, Session, generate};
+use strata_engine::{FinishReason, Finished, Limits, RequestStats, SamplerSettings, Session, generate};
 use strata_manifest::report::StatsReport;
 use strata_model::chat::{ChatTemplate, Message, RenderOptions};
 
@@ -93,10 +93,18 @@ pub(crate) fn answer(
 }
 
 /// The figures of a request, a line.
-pub(crate) fn stats_line(stats: &RequestStats) -> String {
+pub(crate) fn stats_line(finished: &Finished) -> String {
+    let stats = &finished.stats;
+    let ended = match &finished.reason {
+        FinishReason::End => "",
+        FinishReason::StopText(_) => "; ended by --stop",
+        FinishReason::MaxTokens => "; cut off at --max-tokens",
+        FinishReason::ContextFull => "; cut off, the context is full",
+        FinishReason::Cancelled => "; stopped",
+    };
     let rate = |rate: Option<f64>| rate.map_or_else(String::new, |rate| format!(" at {rate:.1} tok/s"));
     format!(
-        "[prompt {} tokens ({} reused + {} new){}; generated {}{}; context {} of {}]",
+        "[prompt {} tokens ({} reused + {} new){}; generated {}{}; context {} of {}{ended}]",
         stats.prompt_reused + stats.prompt_new,
         stats.prompt_reused,
         stats.prompt_new,

@@ -53,9 +53,10 @@ impl Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Path of a GGUF file, or the name of an installed model.
+    /// Path of a GGUF file, or the name of an installed model. Without it: the only installed one.
     pub(crate) model: Option<String>,
-    /// What to answer; `-` reads it from standard input. Without it: an interactive chat.
+    /// What to answer; `-` reads it from standard input. Without it: an interactive chat, or standard
+    /// input when that is no terminal.
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
@@ -131,7 +132,7 @@ pub(crate) enum BackendArg {
 #[derive(Debug, Args)]
 pub(crate) struct SamplingArgs {
     /// 0 always takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = 0.8, help_heading = "Sampling")]
+    #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true, help_heading = "Sampling")]
     pub(crate) temperature: f32,
     /// Only the K most likely tokens; 0: all.
     #[arg(long, value_name = "K", default_value_t = 40, help_heading = "Sampling")]

@@ -105,7 +105,7 @@ impl Chat<'_> {
         let tokens = self.style.tokens(self.loaded, &self.messages, line)?;
         let finished = answer::answer(self.loaded, &mut self.session, &tokens, self.sampling, self.limits, true)?;
         printer::data("\n")?;
-        printer::talk(&answer::stats_line(&finished.stats));
+        printer::talk(&answer::stats_line(&finished));
         Ok(finished.text)
     }
 }

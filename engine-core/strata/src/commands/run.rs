@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         printer::data("\n")?;
         printer::talk(&loaded.chosen.line());
         printer::talk(&loaded.settings_line());
-        printer::talk(&answer::stats_line(&finished.stats));
+        printer::talk(&answer::stats_line(&finished));
     }
     Ok(if finished.reason == FinishReason::Cancelled { ExitStatus::Interrupted } else { ExitStatus::Done })
 }

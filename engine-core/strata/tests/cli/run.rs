@@ -12,7 +12,13 @@ fn text_goes_to_stdout_and_figures_to_stderr() {
     let ran = ran(strata_with_plugin("run").arg(model).arg("What is two plus two?").args(GREEDY));
     assert_eq!(ran.status, Some(0), "{}", ran.err);
     assert!(ran.out.trim().len() > 10, "{}", ran.out);
-    for figure in ["backend: cpu on ", "settings: --max-context 8192 --kv f16", "0 reused", "tok/s", "of 8192"] {
+    for figure in [
+        "backend: cpu on ",
+        "settings: --max-context 8192 --kv f16",
+        "0 reused",
+        "tok/s",
+        "of 8192; cut off at --max-tokens]",
+    ] {
         assert!(ran.err.contains(figure), "{figure}: {}", ran.err);
     }
     assert!(!ran.out.contains("tok/s"));

@@ -18,6 +18,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("engine-core/strata-backend-abi/", "FFI types and reads of structs of unknown length"),
     ("engine-core/strata-plugin-host/src/raw.rs", "dlopen, the entry, process limits"),
     ("engine-core/strata-plugin-host/src/raw/", "calls through the C table"),
+    ("engine-core/strata-model/src/chat/apart.rs", "a bounded process apart for chat templates"),
     ("engine-core/strata-model/src/gguf/mapping", "memory-mapping a model, outliving its shrinking"),
     ("backends/strata-backend-sdk/", "the exported C functions"),
     ("backends/strata-backend-cpu/src/simd/", "SIMD intrinsics"),
