@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use strata_manifest::{BackendKind, Document, PluginDescriptor, Sha256Digest, Version};
-use strata_plugin_host::{Device, DeviceOptions, OpenOptions, Plugin, PluginEntry};
+use strata_manifest::{BackendKind, Document, Sha256Digest, Version};
+use strata_plugin_host::{Device, DeviceOptions, OpenOptions, Plugin, PluginEntry, describe_library};
 
 /// The plugin's device. A plugin that cannot be opened fails the test: it is part of the product.
 pub(crate) fn cpu(options: &DeviceOptions) -> Device {
@@ -66,7 +66,7 @@ fn build() -> PathBuf {
 /// The folder is named by what is in it, so that runs share it and leave no more than one a build.
 fn describe(name: &str, library: &Path) -> PathBuf {
     let bytes = fs_err::read(library).unwrap();
-    let (sha256, size) = Sha256Digest::of_reader(bytes.as_slice()).unwrap();
+    let sha256 = Sha256Digest::of_bytes(&bytes);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{:.16}", sha256.to_string()));
     let path = folder.join(format!("{name}.plugin.json"));
     if path.is_file() {
@@ -74,26 +74,9 @@ fn describe(name: &str, library: &Path) -> PathBuf {
     }
     let stage = folder.with_extension(std::process::id().to_string());
     fs_err::create_dir_all(&stage).unwrap();
-    let file = format!("{name}{}", std::env::consts::DLL_SUFFIX);
-    fs_err::write(stage.join(&file), &bytes).unwrap();
-    let abi = format!("{}.{}", strata_backend_abi::STRATA_ABI_MAJOR, strata_backend_abi::STRATA_ABI_MINOR);
-    let descriptor = PluginDescriptor {
-        schema: PluginDescriptor::SCHEMA.to_owned(),
-        name: name.to_owned(),
-        version: Version::current(),
-        kind: BackendKind::Cpu,
-        abi_lowest: abi.clone(),
-        abi_highest: abi,
-        layout_hash: strata_backend_abi::layout::hash(),
-        os: std::env::consts::OS.to_owned(),
-        cpu_arch: std::env::consts::ARCH.to_owned(),
-        targets: vec![std::env::consts::ARCH.to_owned()],
-        library: file,
-        sha256,
-        size,
-        libc_floor: None,
-        driver_floor: None,
-    };
+    let staged = stage.join(format!("{name}{}", std::env::consts::DLL_SUFFIX));
+    fs_err::write(&staged, &bytes).unwrap();
+    let descriptor = describe_library(&staged, name, BackendKind::Cpu, &[std::env::consts::ARCH]).unwrap();
     descriptor.write(&stage.join(format!("{name}.plugin.json"))).unwrap();
     // Another process may have been faster; then its folder is as good.
     if fs_err::rename(&stage, &folder).is_err() {
