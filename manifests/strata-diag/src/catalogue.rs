@@ -8,8 +8,11 @@
 use crate::ExitStatus;
 
 pub mod engine;
+pub mod fetching;
 pub mod general;
+pub mod installing;
 pub mod model;
+pub mod packages;
 pub mod plugin;
 pub mod text;
 
@@ -28,7 +31,19 @@ pub struct Code {
 
 /// All codes, by room.
 pub fn all() -> impl Iterator<Item = &'static Code> {
-    [general::CODES, model::CODES, text::CODES, plugin::CODES, engine::CODES].into_iter().flatten().copied()
+    [
+        general::CODES,
+        model::CODES,
+        text::CODES,
+        plugin::CODES,
+        engine::CODES,
+        packages::CODES,
+        fetching::CODES,
+        installing::CODES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 /// Looks a code up by id or by name, as `strata explain` takes it.

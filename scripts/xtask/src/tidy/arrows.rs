@@ -14,13 +14,17 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("installer", &["installer", "packaging", "manifests"]),
     ("engine-core", &["engine-core", "packaging", "manifests"]),
     ("backends", &["backends"]),
-    ("scripts", &["manifests", "packaging", "engine-core"]),
+    ("scripts", &["manifests", "packaging", "installer", "engine-core"]),
 ];
 /// Edges between rooms that the table above would forbid.
 const ROOM_EXCEPTIONS: &[(&str, &str)] = &[
     ("strata-backend-sdk", "strata-backend-abi"),
     ("strata-backend-cpu", "strata-backend-abi"),
     ("strata-backend-cpu", "strata-build-record"),
+    ("strata-backend-cuda", "strata-backend-abi"),
+    ("strata-backend-cuda", "strata-build-record"),
+    // One detector for setup, doctor and the run-time choice.
+    ("strata", "strata-probe"),
 ];
 /// Crates in the longest chain: strata → engine → plugin-host → manifest → diag, and xtask's own step.
 const LONGEST_CHAIN: usize = 6;

@@ -1,0 +1,1 @@
+//! Build-script helper: compiles `backends/kernels` with clang for a GPU target.

@@ -1,0 +1,1 @@
+//! The download engine: the only crate with a client socket.

@@ -1,0 +1,1 @@
+//! Plan (pure), journal, stage, verify, one atomic switch, receipt; rollback and uninstall.

@@ -1,0 +1,3 @@
+//! The installer program: flags, prompts, progress.
+
+fn main() {}

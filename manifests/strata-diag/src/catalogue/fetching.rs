@@ -1,0 +1,3 @@
+//! S06xx: fetching.
+
+super::codes! {}

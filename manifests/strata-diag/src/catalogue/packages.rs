@@ -1,0 +1,3 @@
+//! S05xx: packages, manifests of components and releases, signatures.
+
+super::codes! {}
