@@ -19,6 +19,23 @@ impl Sha256Digest {
         Sha256Digest(Sha256::digest(bytes).into())
     }
 
+    /// Digest over other digests, 32 bytes each: what stands for a list of chunks.
+    pub fn of_digests(digests: &[Sha256Digest]) -> Self {
+        let mut hasher = Sha256::new();
+        for digest in digests {
+            hasher.update(digest.0);
+        }
+        Sha256Digest(hasher.finalize().into())
+    }
+
+    pub fn from_array(bytes: [u8; 32]) -> Self {
+        Sha256Digest(bytes)
+    }
+
+    pub fn as_array(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Digest of all that is left in `reader`, and how many bytes that was.
     pub fn of_reader(mut reader: impl Read) -> std::io::Result<(Self, u64)> {
         let mut hasher = Sha256::new();

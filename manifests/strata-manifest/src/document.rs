@@ -1,8 +1,9 @@
 //! Reading and writing a document: bounded, schema checked first, written atomically.
 
 use crate::ManifestError;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -32,22 +33,18 @@ pub trait Document: Serialize + DeserializeOwned {
         Self::parse(&text, path)
     }
 
-    /// Parses a text; `path` is for messages.
+    /// Parses a text; `path` is for messages. A document with [`Document::faults`] is refused.
     fn parse(text: &str, path: &Path) -> Result<Self, ManifestError> {
-        let malformed =
-            |error: serde_json::Error| ManifestError::Malformed { path: path.to_owned(), why: error.to_string() };
-        let value: serde_json::Value = serde_json::from_str(text).map_err(malformed)?;
-        let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none").to_owned();
-        // A higher minor only adds fields, which are ignored; a higher major may mean anything.
-        let name_and_major = |schema: &str| schema.split('.').next().map(str::to_owned);
-        if name_and_major(&found) != name_and_major(Self::SCHEMA) {
-            return Err(ManifestError::WrongSchema {
-                path: path.to_owned(),
-                found: found.chars().take(80).collect(),
-                expected: Self::SCHEMA.to_owned(),
-            });
+        let document: Self = parse_schema(text, path)?;
+        match document.faults() {
+            faults if faults.is_empty() => Ok(document),
+            faults => Err(ManifestError::Malformed { path: path.to_owned(), why: few(&faults) }),
         }
-        serde_json::from_value(value).map_err(malformed)
+    }
+
+    /// What is wrong between the fields of the document, a sentence each; kinds without such rules have none.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// The document's text: pretty, ending in a newline, the same bytes for the same content.
@@ -65,6 +62,43 @@ pub trait Document: Serialize + DeserializeOwned {
         file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
         fs_err::rename(&beside, path).map_err(unwritable)
     }
+}
+
+/// The one field that every document has.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    schema: serde_json::Value,
+}
+
+/// Parses a text whose schema has the right name and major; the document's own rules are not looked at.
+pub(crate) fn parse_schema<D: Document>(text: &str, path: &Path) -> Result<D, ManifestError> {
+    let malformed =
+        |error: serde_json::Error| ManifestError::Malformed { path: path.to_owned(), why: error.to_string() };
+    // The text is read twice rather than held as a tree: a tree takes many times the text's memory,
+    // and would not notice a field that stands there twice.
+    let head: Head = serde_json::from_str(text).map_err(malformed)?;
+    let found = head.schema.as_str().unwrap_or("none").to_owned();
+    // A higher minor only adds fields, which are ignored; a higher major may mean anything.
+    let name_and_major = |schema: &str| schema.split('.').next().map(str::to_owned);
+    if name_and_major(&found) != name_and_major(D::SCHEMA) {
+        return Err(ManifestError::WrongSchema {
+            path: path.to_owned(),
+            found: found.chars().take(80).collect(),
+            expected: D::SCHEMA.to_owned(),
+        });
+    }
+    serde_json::from_str(text).map_err(malformed)
+}
+
+/// The first faults of many, and how many more there are.
+fn few(faults: &[String]) -> String {
+    let mut text = faults.iter().take(5).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if faults.len() > 5 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "; and {} more", faults.len() - 5);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -105,6 +139,8 @@ mod tests {
             let error = Receipt::parse(&text.replacen(from, to, 1), path).unwrap_err();
             assert!(matches!(error, ManifestError::WrongSchema { .. }), "{error}");
         }
+        let twice = text.replacen("\"files\"", "\"files\": [], \"files\"", 1);
+        assert!(Receipt::parse(&twice, path).unwrap_err().to_string().contains("duplicate field"));
         for bad in ["", "[]", "{}", "{\"schema\": 1}", "{\"schema\": \"strata-receipt/1.0\"}"] {
             assert!(Receipt::parse(bad, path).is_err(), "{bad}");
         }

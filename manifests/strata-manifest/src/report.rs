@@ -181,6 +181,10 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![
         ("strata-plugin", schemars::schema_for!(crate::PluginDescriptor)),
         ("strata-receipt", schemars::schema_for!(crate::Receipt)),
+        ("strata-component", schemars::schema_for!(crate::Component)),
+        ("strata-release", schemars::schema_for!(crate::Release)),
+        ("strata-trust-root", schemars::schema_for!(crate::TrustRoot)),
+        ("strata-keys", schemars::schema_for!(crate::KeyList)),
         ("strata-build", schemars::schema_for!(crate::BuildRecord)),
         ("strata-run", schemars::schema_for!(RunReport)),
         ("strata-eval", schemars::schema_for!(EvalReport)),
