@@ -110,7 +110,7 @@ mod tests {
     fn receipt() -> Receipt {
         let version = "0.1.45+3".parse().unwrap();
         let schema = Receipt::SCHEMA.to_owned();
-        Receipt { schema, version, files: Vec::new(), plugins: Vec::new(), models: Vec::new() }
+        Receipt { schema, version, files: Vec::new(), plugins: Vec::new(), models: Vec::new(), install: None }
     }
 
     #[test]

@@ -7,11 +7,13 @@
 //! writes receipts). JSON schemas are generated into `manifests/schemas/`.
 
 mod build_record;
+pub mod catalog;
 mod component;
 mod digest;
 mod document;
 mod error;
 mod path;
+pub mod plan;
 mod plugin;
 mod receipt;
 mod release;
@@ -21,6 +23,7 @@ mod trust;
 mod version;
 
 pub use build_record::BuildRecord;
+pub use catalog::{Catalog, CatalogFile, CatalogModel};
 pub use component::{
     AbiRange, CHUNK_BYTES, COMPONENT_FILE, Component, FileMode, HostLibrary, MAX_FILES, MAX_UNPACKED_BYTES,
     PackageFile, Role, ThirdParty, component_id,
@@ -29,8 +32,12 @@ pub use digest::Sha256Digest;
 pub use document::{Document, MAX_DOCUMENT_BYTES};
 pub use error::ManifestError;
 pub use path::{BadPath, MAX_PART_BYTES, MAX_PARTS, MAX_PATH_BYTES, PackagePath};
+pub use plan::InstallPlan;
 pub use plugin::{BackendKind, PluginDescriptor};
-pub use receipt::{InstalledFile, InstalledModel, InstalledPlugin, Receipt};
+pub use receipt::{
+    InstallRecord, InstalledComponent, InstalledFile, InstalledModel, InstalledPlugin, ModelStore, ProvenDevice,
+    Receipt, ReleaseOrigin, StoredFile, StoredModel, Trust,
+};
 pub use release::{RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, ReleaseModel, SUMS_FILE};
 pub use time::{BadTime, UtcTime};
 pub use trust::{KEYS_FILE, KeyList, PublicKey, TrustRoot};

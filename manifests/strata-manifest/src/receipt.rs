@@ -1,11 +1,12 @@
-//! The receipt: what is installed in a prefix. The installer writes it, the engine reads it, and
-//! they meet nowhere else.
+//! The receipt: what is installed. The installer writes it, the engine reads it, and they meet
+//! nowhere else. A generation has one receipt; the models beside all generations have one list.
 
 use crate::{Document, Sha256Digest, Version};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `receipt.json` in the root of a prefix. All paths in it are relative to that root, with `/`.
+/// `receipt.json` in the root of a generation (or of a prefix that `cargo xtask stage` lays out).
+/// All paths in it are relative to that root, with `/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Receipt {
     /// `strata-receipt/1.0`.
@@ -15,8 +16,12 @@ pub struct Receipt {
     pub files: Vec<InstalledFile>,
     /// Plugins in the order in which they are considered.
     pub plugins: Vec<InstalledPlugin>,
+    /// Models of a prefix without generations; an installed prefix has them in [`ModelStore`].
     #[serde(default)]
     pub models: Vec<InstalledModel>,
+    /// How it came here; absent in a prefix that was laid out from a build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<InstallRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,6 +50,127 @@ pub struct InstalledModel {
     pub sha256: Sha256Digest,
 }
 
+/// How a generation was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InstallRecord {
+    /// Number of the folder in `generations/`.
+    pub generation: u64,
+    /// The generation that was current before; what `rollback` returns to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<u64>,
+    /// Seconds since 1970.
+    pub installed_at: u64,
+    pub release: ReleaseOrigin,
+    pub components: Vec<InstalledComponent>,
+    /// In the words of `--backend`: what was asked for, what was chosen and why.
+    pub backend_asked: String,
+    pub backend: String,
+    pub backend_reason: String,
+    /// Devices of the proof run, by identity.
+    #[serde(default)]
+    pub proven: Vec<ProvenDevice>,
+    /// Plugins that were installed for a card that is not here, so that nothing was computed.
+    #[serde(default)]
+    pub unproven: Vec<String>,
+}
+
+/// The release that a generation came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseOrigin {
+    pub version: Version,
+    /// Rollback counter of the index; a lower one is refused later.
+    pub serial: u64,
+    /// Folder or URL.
+    pub from: String,
+    pub trust: Trust,
+}
+
+/// Why an index was believed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "by")]
+pub enum Trust {
+    /// Signed by a key that the user named.
+    NamedKey { key_id: String },
+    /// Signed by a key that this build carries.
+    BuiltIn { key_id: String },
+    /// Signed by the key that was pinned when this prefix was first installed.
+    Pinned { key_id: String },
+    /// Signed by a key that is seen for the first time and pinned now.
+    FirstUse { key_id: String },
+    /// Not signed, installed because `--allow-unsigned` was given.
+    Unsigned,
+    /// Written by a newer Strata.
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InstalledComponent {
+    /// `control`, `engine`.
+    pub component: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    pub version: Version,
+    /// Digest of its `component.json`.
+    pub manifest_sha256: Sha256Digest,
+    /// File name, bytes and digest of the archive that it came from.
+    pub archive: String,
+    pub archive_size: u64,
+    pub archive_sha256: Sha256Digest,
+}
+
+/// What the proof run said about one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProvenDevice {
+    pub plugin: String,
+    /// Identity that `strata run --device` takes.
+    pub uid: String,
+    pub passed: bool,
+    /// The failure's sentence, empty when it passed.
+    #[serde(default)]
+    pub detail: String,
+}
+
 impl Document for Receipt {
     const SCHEMA: &'static str = "strata-receipt/1.0";
+}
+
+/// `models/models.json` below a prefix: models that all its generations share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelStore {
+    /// `strata-models/1.0`.
+    pub schema: String,
+    /// Sorted by name.
+    pub models: Vec<StoredModel>,
+}
+
+impl ModelStore {
+    pub fn empty() -> ModelStore {
+        ModelStore { schema: ModelStore::SCHEMA.to_owned(), models: Vec::new() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StoredModel {
+    /// What `strata run NAME` takes.
+    pub name: String,
+    /// Where it came from: `pip:…`, `hf:…`, `https:…` or `folder`.
+    pub source: String,
+    /// The shards in order; `strata run` opens the first.
+    pub files: Vec<StoredFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StoredFile {
+    /// Relative to the folder of this document, or absolute for a model kept elsewhere.
+    pub path: String,
+    pub size: u64,
+    pub sha256: Sha256Digest,
+    /// Whether it lay there before and is used in place: such a file is never removed.
+    #[serde(default)]
+    pub adopted: bool,
+}
+
+impl Document for ModelStore {
+    const SCHEMA: &'static str = "strata-models/1.0";
 }

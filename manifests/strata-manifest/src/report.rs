@@ -181,6 +181,9 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![
         ("strata-plugin", schemars::schema_for!(crate::PluginDescriptor)),
         ("strata-receipt", schemars::schema_for!(crate::Receipt)),
+        ("strata-models", schemars::schema_for!(crate::ModelStore)),
+        ("strata-plan", schemars::schema_for!(crate::InstallPlan)),
+        ("strata-download", schemars::schema_for!(crate::plan::DownloadFolder)),
         ("strata-component", schemars::schema_for!(crate::Component)),
         ("strata-release", schemars::schema_for!(crate::Release)),
         ("strata-trust-root", schemars::schema_for!(crate::TrustRoot)),

@@ -124,6 +124,7 @@ impl Stage {
             files: self.files,
             plugins,
             models,
+            install: None,
         };
         Ok(receipt.write(&self.root.join("receipt.json"))?)
     }
