@@ -17,12 +17,15 @@ use cli::{Cli, Command};
 use outcome::{Outcome, Stop};
 use std::process::ExitCode;
 use strata_diag::ExitStatus;
+use strata_diag::catalogue::general::USAGE;
 
 strata_build_record::embed!();
 
 fn main() -> ExitCode {
-    // Clap prints usage errors itself, to stderr with status 2, help and version to stdout with 0.
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => return usage(&said),
+    };
     let json_errors = cli.command.wants_json();
     // A model file that shrinks in use becomes an error of the request instead of a SIGBUS. All
     // else works without the handler, so a system that refuses it stops nothing.
@@ -40,6 +43,21 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(status.number())
+}
+
+/// What clap has to say: help and version are data; a wrong command line gets its code and status 2.
+fn usage(said: &clap::Error) -> ExitCode {
+    let text = said.render().to_string();
+    if !said.use_stderr() {
+        // A reader that is gone has seen what it wanted.
+        let _ = printer::data(&text);
+        return ExitCode::from(ExitStatus::Done.number());
+    }
+    match text.strip_prefix("error:") {
+        Some(rest) => printer::talk(&format!("error[{}]:{rest}", USAGE.id)),
+        None => printer::talk(&text),
+    }
+    ExitCode::from(ExitStatus::Usage.number())
 }
 
 fn run(command: Command) -> Outcome {

@@ -24,7 +24,15 @@ fn a_wrong_command_line_is_a_usage_error() {
         let ran = ran(strata().args(args));
         assert_eq!(ran.status, Some(2), "{args:?}: {}", ran.err);
         assert!(ran.out.is_empty(), "{args:?}: {}", ran.out);
+        assert!(ran.err.starts_with("error[S0001]: "), "{args:?}: {}", ran.err);
     }
+    for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let ran = ran(strata().args(args));
+        assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{args:?}");
+        assert!(!ran.out.is_empty(), "{args:?}");
+    }
+    // Without any argument the help is what was needed, and the status says that nothing ran.
+    assert_eq!(ran(&mut strata()).status, Some(2));
 }
 
 /// Found before the model is read: the file does not even exist.
