@@ -35,8 +35,8 @@ pub use path::{BadPath, MAX_PART_BYTES, MAX_PARTS, MAX_PATH_BYTES, PackagePath};
 pub use plan::InstallPlan;
 pub use plugin::{BackendKind, PluginDescriptor};
 pub use receipt::{
-    InstallRecord, InstalledComponent, InstalledFile, InstalledModel, InstalledPlugin, ModelStore, ProvenDevice,
-    Receipt, ReleaseOrigin, StoredFile, StoredModel, Trust,
+    InstallRecord, InstalledComponent, InstalledFile, InstalledModel, InstalledPlugin, ModelStore, PinnedTrust,
+    ProvenDevice, Receipt, ReleaseOrigin, StoredFile, StoredModel, Trust,
 };
 pub use release::{RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, ReleaseModel, SUMS_FILE};
 pub use time::{BadTime, UtcTime};

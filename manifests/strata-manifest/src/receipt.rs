@@ -1,7 +1,7 @@
 //! The receipt: what is installed. The installer writes it, the engine reads it, and they meet
 //! nowhere else. A generation has one receipt; the models beside all generations have one list.
 
-use crate::{Document, Sha256Digest, Version};
+use crate::{Document, PublicKey, Sha256Digest, Version};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -173,4 +173,41 @@ pub struct StoredFile {
 
 impl Document for ModelStore {
     const SCHEMA: &'static str = "strata-models/1.0";
+}
+
+/// `state/trust.json` below a prefix: the keys that were believed at its first installation and the
+/// highest counters seen since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PinnedTrust {
+    /// `strata-pins/1.0`.
+    pub schema: String,
+    /// Keys that may sign a key list, or a release directly.
+    pub roots: Vec<PublicKey>,
+    /// Keys that may sign a release, where no root was known.
+    pub keys: Vec<PublicKey>,
+    /// Highest counter of a release that was installed.
+    pub highest_serial: u64,
+    /// Highest counter of a key list that was seen.
+    pub highest_keys_serial: u64,
+}
+
+impl PinnedTrust {
+    pub fn empty() -> PinnedTrust {
+        PinnedTrust {
+            schema: PinnedTrust::SCHEMA.to_owned(),
+            roots: Vec::new(),
+            keys: Vec::new(),
+            highest_serial: 0,
+            highest_keys_serial: 0,
+        }
+    }
+
+    /// Whether any key is pinned.
+    pub fn has_keys(&self) -> bool {
+        !self.roots.is_empty() || !self.keys.is_empty()
+    }
+}
+
+impl Document for PinnedTrust {
+    const SCHEMA: &'static str = "strata-pins/1.0";
 }

@@ -182,6 +182,7 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("strata-plugin", schemars::schema_for!(crate::PluginDescriptor)),
         ("strata-receipt", schemars::schema_for!(crate::Receipt)),
         ("strata-models", schemars::schema_for!(crate::ModelStore)),
+        ("strata-pins", schemars::schema_for!(crate::PinnedTrust)),
         ("strata-plan", schemars::schema_for!(crate::InstallPlan)),
         ("strata-download", schemars::schema_for!(crate::plan::DownloadFolder)),
         ("strata-component", schemars::schema_for!(crate::Component)),
