@@ -1,0 +1,260 @@
+//! Whether a release is believed. In this order: a key that the user named, keys pinned for this
+//! prefix, keys of this build; and where none of these exists, the first signed release pins its
+//! key. A signature that does not fit is an error whatever the flags say; an unsigned release needs
+//! `--allow-unsigned`.
+
+use crate::disk::Disk;
+use crate::release::Signed;
+use crate::{InstallError, InstallRoot};
+use minisign_verify::{PublicKey as VerifyKey, Signature};
+use std::path::{Path, PathBuf};
+use strata_manifest::{Document, KEYS_FILE, KeyList, PinnedTrust, PublicKey, Release, Trust, TrustRoot, UtcTime};
+
+/// Keys that are believed before any release was seen.
+#[derive(Debug, Clone, Default)]
+pub struct KeySource {
+    /// `--key`.
+    pub named: Vec<PublicKey>,
+    /// Compiled in.
+    pub built_in: Vec<PublicKey>,
+}
+
+impl KeySource {
+    /// Reads a key as people have it: a `.pub` file of minisign, its base64 line alone, or a trust root.
+    pub fn parse_named(text: &str, path: &Path) -> Result<Vec<PublicKey>, InstallError> {
+        if text.trim_start().starts_with('{') {
+            return Ok(TrustRoot::parse(text, path)?.roots.into_iter().filter(|key| !key.revoked).collect());
+        }
+        let lines =
+            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("untrusted comment"));
+        let keys: Vec<PublicKey> = lines.filter_map(public_key).collect();
+        if keys.is_empty() {
+            return Err(InstallError::Untrusted {
+                place: path.display().to_string(),
+                why: format!("`{}` holds no minisign public key", path.display()),
+                trusted: Vec::new(),
+            });
+        }
+        Ok(keys)
+    }
+}
+
+/// What is allowed by flags, and the moment that expiry is judged at.
+#[derive(Debug, Clone, Copy)]
+pub struct TrustPolicy {
+    pub allow_unsigned: bool,
+    pub allow_expired: bool,
+    pub now: UtcTime,
+}
+
+/// The pins of a prefix as a file.
+#[derive(Debug, Clone)]
+pub struct Pins;
+
+impl Pins {
+    fn path(root: &InstallRoot) -> PathBuf {
+        root.state().join("trust.json")
+    }
+
+    /// Nothing is pinned where no file is; a damaged file is an error and never "nothing".
+    pub fn read(root: &InstallRoot) -> Result<PinnedTrust, InstallError> {
+        let path = Pins::path(root);
+        if path.exists() { Ok(PinnedTrust::read(&path)?) } else { Ok(PinnedTrust::empty()) }
+    }
+
+    /// Writes what was decided; counters that another run has raised since stay raised.
+    pub(crate) fn advance(root: &InstallRoot, disk: &Disk, pins: &PinnedTrust) -> Result<(), InstallError> {
+        let path = Pins::path(root);
+        let there = Pins::read(root)?;
+        let mut pins = pins.clone();
+        pins.highest_serial = pins.highest_serial.max(there.highest_serial);
+        pins.highest_keys_serial = pins.highest_keys_serial.max(there.highest_keys_serial);
+        disk.write_atomic(&path, pins.to_text().as_bytes()).map_err(|source| InstallError::write(&path, "pin", source))
+    }
+}
+
+/// Says by which right a key is believed.
+type Make = fn(String) -> Trust;
+
+/// Decides, and says what is to be pinned once the release is installed.
+pub fn check_release(
+    signed: &Signed,
+    release: &Release,
+    place: &str,
+    keys: &KeySource,
+    pins: &PinnedTrust,
+    policy: TrustPolicy,
+) -> Result<(Trust, PinnedTrust), InstallError> {
+    let mut after = pins.clone();
+    after.highest_serial = after.highest_serial.max(release.serial);
+    let trust = match &signed.index_signature {
+        None if policy.allow_unsigned => Trust::Unsigned,
+        None => {
+            return Err(InstallError::Untrusted {
+                place: place.to_owned(),
+                why: "the release is not signed".to_owned(),
+                trusted: trusted_ids(keys, pins),
+            });
+        }
+        Some(signature) => by_signature(signed, signature, place, keys, pins, &mut after, policy.now)?,
+    };
+    if release.expires <= policy.now && !policy.allow_expired {
+        return Err(InstallError::Expired { expired: release.expires.to_string(), now: policy.now.to_string() });
+    }
+    Ok((trust, after))
+}
+
+fn trusted_ids(keys: &KeySource, pins: &PinnedTrust) -> Vec<String> {
+    let all = if keys.named.is_empty() && pins.has_keys() {
+        pins.roots.iter().chain(&pins.keys).collect::<Vec<_>>()
+    } else if keys.named.is_empty() {
+        keys.built_in.iter().collect()
+    } else {
+        keys.named.iter().collect()
+    };
+    all.into_iter().map(|key| key.id.clone()).collect()
+}
+
+fn by_signature(
+    signed: &Signed,
+    signature: &str,
+    place: &str,
+    keys: &KeySource,
+    pins: &PinnedTrust,
+    after: &mut PinnedTrust,
+    now: UtcTime,
+) -> Result<Trust, InstallError> {
+    let refuse =
+        |why: String| InstallError::Untrusted { place: place.to_owned(), why, trusted: trusted_ids(keys, pins) };
+    let (roots, direct, make): (&[PublicKey], &[PublicKey], Make) = if !keys.named.is_empty() {
+        (&keys.named, &keys.named, |key_id| Trust::NamedKey { key_id })
+    } else if pins.has_keys() {
+        (&pins.roots, &pins.keys, |key_id| Trust::Pinned { key_id })
+    } else {
+        (&keys.built_in, &keys.built_in, |key_id| Trust::BuiltIn { key_id })
+    };
+    if roots.is_empty() && direct.is_empty() {
+        return first_use(signed, signature, after, now).map_err(refuse);
+    }
+    if !keys.named.is_empty() {
+        // Whoever names a key trusts it from now on: that is how a change of keys is taken.
+        after.roots.clone_from(&keys.named);
+        after.keys.clear();
+    }
+    if let Some(key) = signer(roots.iter().chain(direct), &signed.index, signature) {
+        return Ok(make(key.id.clone()));
+    }
+    let why = match listed_keys(signed, roots, after, now) {
+        Ok(listed) => {
+            if let Some(key) = signer(listed.keys.iter(), &signed.index, signature) {
+                return Ok(make(key.id.clone()));
+            }
+            "no key of its key list made the signature of the index, or the index was changed after it was signed"
+                .to_owned()
+        }
+        Err(why) => why,
+    };
+    Err(refuse(why))
+}
+
+/// The key list, when one of the roots signed it.
+fn listed_keys(signed: &Signed, roots: &[PublicKey], after: &mut PinnedTrust, now: UtcTime) -> Result<KeyList, String> {
+    let not_ours = || {
+        "none of the trusted keys made the signature of the index, or the index was changed after it was signed"
+            .to_owned()
+    };
+    let (Some(bytes), Some(signature)) = (&signed.keys, &signed.keys_signature) else { return Err(not_ours()) };
+    if signer(roots.iter(), bytes, signature).is_none() {
+        return Err("none of the trusted keys made the signature of its key list".to_owned());
+    }
+    let list = parse_keys(bytes)?;
+    if list.serial < after.highest_keys_serial {
+        return Err(format!(
+            "its key list has counter {}, and {} was seen here",
+            list.serial, after.highest_keys_serial
+        ));
+    }
+    if list.expires <= now {
+        return Err(format!("its key list expired at {}", list.expires));
+    }
+    after.highest_keys_serial = list.serial;
+    Ok(list)
+}
+
+fn parse_keys(bytes: &[u8]) -> Result<KeyList, String> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut list = KeyList::parse(&text, Path::new(KEYS_FILE)).map_err(|error| error.to_string())?;
+    list.keys.retain(|key| !key.revoked);
+    Ok(list)
+}
+
+/// No key is known: the release's own keys are taken, once, and said so. What is pinned is the root
+/// where the folder shows one, else the keys of its list.
+fn first_use(signed: &Signed, signature: &str, after: &mut PinnedTrust, now: UtcTime) -> Result<Trust, String> {
+    let roots: Vec<PublicKey> =
+        signed.root.iter().flat_map(|text| text.lines()).filter_map(|line| public_key(line.trim())).collect();
+    if let Some(key) = signer(roots.iter(), &signed.index, signature) {
+        let key_id = key.id.clone();
+        after.roots = roots;
+        return Ok(Trust::FirstUse { key_id });
+    }
+    let Some(bytes) = &signed.keys else {
+        return Err(
+            "it is signed, and neither a key for it is known here nor does it bring a list of its keys".to_owned()
+        );
+    };
+    let list = if roots.is_empty() { parse_keys(bytes)? } else { listed_keys(signed, &roots, after, now)? };
+    let Some(key) = signer(list.keys.iter(), &signed.index, signature) else {
+        return Err(
+            "no key of its key list made the signature of the index, or the index was changed after it was signed"
+                .to_owned(),
+        );
+    };
+    let key_id = key.id.clone();
+    if roots.is_empty() {
+        after.keys = list.keys;
+        after.highest_keys_serial = list.serial;
+    } else {
+        after.roots = roots;
+    }
+    Ok(Trust::FirstUse { key_id })
+}
+
+/// The first of these keys that made the signature over the bytes.
+fn signer<'k>(mut keys: impl Iterator<Item = &'k PublicKey>, bytes: &[u8], signature: &str) -> Option<&'k PublicKey> {
+    let signature = Signature::decode(signature).ok()?;
+    keys.find(|key| {
+        !key.revoked
+            && VerifyKey::from_base64(&key.public).is_ok_and(|public| public.verify(bytes, &signature, false).is_ok())
+    })
+}
+
+/// A key from its base64 line, with the number that minisign prints for it.
+fn public_key(line: &str) -> Option<PublicKey> {
+    VerifyKey::from_base64(line).ok()?;
+    let bytes = base64(line)?;
+    let id: Vec<String> = bytes.get(2..10)?.iter().rev().map(|byte| format!("{byte:02X}")).collect();
+    Some(PublicKey { id: id.concat(), public: line.to_owned(), comment: String::new(), revoked: false })
+}
+
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut buffer, mut bits) = (0_u32, 0);
+    for c in text.trim_end_matches('=').bytes() {
+        let value = match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        buffer = buffer << 6 | u32::from(value);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push((buffer >> bits & 0xff) as u8);
+        }
+    }
+    Some(out)
+}
