@@ -1,1 +1,6 @@
 //! How a package is made and proven: recipe, staged tree, canonical archive; the verifier; signing.
+
+pub mod archive_write;
+mod error;
+
+pub use error::PackageError;
