@@ -1,0 +1,213 @@
+// The kernel dialect: what differs between NVIDIA by clang (PTX), AMD by clang (gfx906, gfx1100) and nvcc.
+//
+// Not a library of algorithms: one name a hardware notion, so that a kernel is the same text for all of them. Included by
+// every .cu file here, nothing else calls it. A kernel takes one struct by value, whose twin in Rust lies in `strata-gpu`.
+#pragma once
+
+using i8 = signed char;
+using u8 = unsigned char;
+using i16 = short;
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+#if defined(__CUDACC__) && !defined(__clang__)
+#define STRATA_NVCC 1
+#include <cuda_fp16.h>
+#elif defined(__AMDGCN__)
+#define STRATA_AMD 1
+#else
+#define STRATA_PTX 1
+#endif
+
+#if defined(STRATA_NVCC)
+#define DEVICE __device__ __forceinline__
+#define KERNEL extern "C" __global__ void
+#define SHARED __shared__
+#define CONSTANT __device__ const
+#define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#else
+#define DEVICE __attribute__((device)) inline __attribute__((always_inline))
+#define KERNEL extern "C" __attribute__((global)) void
+#define SHARED __attribute__((shared))
+#define CONSTANT __attribute__((device)) const
+#define LAUNCH_BOUNDS(threads, blocks) __attribute__((launch_bounds(threads, blocks)))
+#endif
+
+struct alignas(8) float2_t { float x, y; };
+struct alignas(16) float4_t { float x, y, z, w; };
+struct alignas(8) int2_t { i32 x, y; };
+struct alignas(16) int4_t { i32 x, y, z, w; };
+
+// Position in the launch.
+#if defined(STRATA_NVCC)
+DEVICE u32 tid() { return threadIdx.x; }
+DEVICE u32 bid_x() { return blockIdx.x; }
+DEVICE u32 bid_y() { return blockIdx.y; }
+DEVICE u32 bid_z() { return blockIdx.z; }
+DEVICE u32 block_size() { return blockDim.x; }
+DEVICE u32 grid_x() { return gridDim.x; }
+DEVICE u32 grid_y() { return gridDim.y; }
+DEVICE void barrier() { __syncthreads(); }
+#elif defined(STRATA_PTX)
+DEVICE u32 tid() { return __nvvm_read_ptx_sreg_tid_x(); }
+DEVICE u32 bid_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
+DEVICE u32 bid_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
+DEVICE u32 bid_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
+DEVICE u32 block_size() { return __nvvm_read_ptx_sreg_ntid_x(); }
+DEVICE u32 grid_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
+DEVICE u32 grid_y() { return __nvvm_read_ptx_sreg_nctaid_y(); }
+DEVICE void barrier() { __nvvm_barrier0(); }
+#else
+DEVICE u32 tid() { return __builtin_amdgcn_workitem_id_x(); }
+DEVICE u32 bid_x() { return __builtin_amdgcn_workgroup_id_x(); }
+DEVICE u32 bid_y() { return __builtin_amdgcn_workgroup_id_y(); }
+DEVICE u32 bid_z() { return __builtin_amdgcn_workgroup_id_z(); }
+DEVICE u32 block_size() { return __builtin_amdgcn_workgroup_size_x(); }
+DEVICE u32 grid_x() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
+DEVICE u32 grid_y() { return __builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y(); }
+DEVICE void barrier() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+#endif
+
+// Kernels think in groups of 32 lanes, also where a wave has 64.
+constexpr u32 LANES = 32;
+DEVICE u32 lane() { return tid() % LANES; }
+DEVICE u32 group() { return tid() / LANES; }
+
+DEVICE u32 bits_of(float x) { return __builtin_bit_cast(u32, x); }
+DEVICE float float_of(u32 x) { return __builtin_bit_cast(float, x); }
+
+// The value of the lane whose number differs in the bits of `mask`, within 32 lanes.
+DEVICE i32 shfl_xor_i(i32 value, u32 mask) {
+#if defined(STRATA_NVCC)
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+#elif defined(STRATA_PTX)
+    return __nvvm_shfl_sync_bfly_i32(0xffffffffu, value, mask, 0x1f);
+#else
+    u32 me = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+    return __builtin_amdgcn_ds_bpermute((i32)((me ^ mask) << 2), value);
+#endif
+}
+DEVICE float shfl_xor(float value, u32 mask) { return float_of((u32)shfl_xor_i((i32)bits_of(value), mask)); }
+// The value of lane `source` of the 32.
+DEVICE i32 shfl_i(i32 value, u32 source) {
+#if defined(STRATA_NVCC)
+    return __shfl_sync(0xffffffffu, value, source);
+#elif defined(STRATA_PTX)
+    return __nvvm_shfl_sync_idx_i32(0xffffffffu, value, source, 0x1f);
+#else
+    u32 me = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+    return __builtin_amdgcn_ds_bpermute((i32)(((me & ~31u) | source) << 2), value);
+#endif
+}
+DEVICE float shfl(float value, u32 source) { return float_of((u32)shfl_i((i32)bits_of(value), source)); }
+
+DEVICE float maximum(float a, float b) { return __builtin_fmaxf(a, b); }
+DEVICE float minimum(float a, float b) { return __builtin_fminf(a, b); }
+DEVICE i32 min_i(i32 a, i32 b) { return a < b ? a : b; }
+DEVICE i32 max_i(i32 a, i32 b) { return a > b ? a : b; }
+DEVICE float absolute(float x) { return __builtin_fabsf(x); }
+DEVICE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+// Sum and greatest over 32 lanes, the same in all of them; the order is fixed.
+DEVICE float group_sum(float x) {
+    for (u32 mask = 16; mask > 0; mask /= 2) x += shfl_xor(x, mask);
+    return x;
+}
+DEVICE i32 group_sum_i(i32 x) {
+    for (u32 mask = 16; mask > 0; mask /= 2) x += shfl_xor_i(x, mask);
+    return x;
+}
+DEVICE float group_max(float x) {
+    for (u32 mask = 16; mask > 0; mask /= 2) x = maximum(x, shfl_xor(x, mask));
+    return x;
+}
+
+// Sum over the block of at most 1024 threads; `room` has 33 floats and may be used again after the call.
+DEVICE float block_sum(float x, float* room) {
+    x = group_sum(x);
+    if (lane() == 0) room[group()] = x;
+    barrier();
+    u32 n = (block_size() + LANES - 1) / LANES;
+    float all = 0;
+    for (u32 i = 0; i < n; i++) all += room[i];
+    barrier();
+    return all;
+}
+DEVICE float block_max(float x, float* room) {
+    x = group_max(x);
+    if (lane() == 0) room[group()] = x;
+    barrier();
+    u32 n = (block_size() + LANES - 1) / LANES;
+    float all = room[0];
+    for (u32 i = 1; i < n; i++) all = maximum(all, room[i]);
+    barrier();
+    return all;
+}
+
+// Four products of signed bytes added to `sum`.
+DEVICE i32 dot4(i32 a, i32 b, i32 sum) {
+#if defined(STRATA_NVCC)
+    return __dp4a(a, b, sum);
+#elif defined(STRATA_PTX)
+    i32 out;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
+    return out;
+#elif defined(__gfx906__)
+    return __builtin_amdgcn_sdot4(a, b, sum, false);
+#else
+    return __builtin_amdgcn_sudot4(true, a, true, b, sum, false);
+#endif
+}
+
+// Half and bfloat16 as bits; conversions round to nearest, ties to even.
+DEVICE float half_to_float(u16 bits) {
+#if defined(STRATA_NVCC)
+    return __half2float(__ushort_as_half(bits));
+#else
+    return (float)__builtin_bit_cast(_Float16, bits);
+#endif
+}
+DEVICE u16 float_to_half(float x) {
+#if defined(STRATA_NVCC)
+    return __half_as_ushort(__float2half_rn(x));
+#else
+    return __builtin_bit_cast(u16, (_Float16)x);
+#endif
+}
+DEVICE float bf16_to_float(u16 bits) { return float_of((u32)bits << 16); }
+DEVICE u16 float_to_bf16(float x) {
+    u32 bits = bits_of(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)(bits >> 16 | 0x40);
+    return (u16)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+// 2^x, a few units in the last place; no range reduction needed.
+DEVICE float exp2_fast(float x) {
+#if defined(STRATA_PTX)
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#else
+    return __builtin_exp2f(x);
+#endif
+}
+DEVICE float divide(float a, float b) { return a / b; }
+DEVICE float square_root(float x) {
+#if defined(STRATA_PTX)
+    float out;
+    asm("sqrt.rn.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#else
+    return __builtin_sqrtf(x);
+#endif
+}
+
+// The next index of a thread that strides over `n`: used as `for (u32 i = tid(); i < n; i += block_size())`.
+DEVICE u32 ceil_div(u32 a, u32 b) { return (a + b - 1) / b; }
