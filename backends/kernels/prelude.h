@@ -1,372 +1,332 @@
-// The dialect that all kernels are written in: one set of names over clang's NVPTX target, nvcc and
-// clang's AMDGPU target. It holds no arithmetic of a model. Included first by every file here.
+// The kernel dialect: what differs between NVIDIA by clang (PTX), AMD by clang (gfx906, gfx1100) and nvcc.
 //
-// Rules that keep a kernel portable: a wave is WAVE work-items (32, or 64 on gfx906) and blocks are
-// whole waves; lanes are exchanged in groups of at most 32 through lane_xor and lane_get; shared memory is
-// declared with SHARED or taken from dynamic_shared(); no libc, no vendor header.
+// Not a library of algorithms: one name a hardware notion, so that a kernel is the same text for all of them. Included by
+// every .cu file here, nothing else calls it. A kernel takes one struct by value, whose twin in Rust lies in `strata-gpu`.
 #pragma once
 
-typedef unsigned char u8;
-typedef signed char i8;
-typedef unsigned short u16;
-typedef short i16;
-typedef unsigned int u32;
-typedef int i32;
-typedef unsigned long long u64;
-typedef long long i64;
-typedef float f32;
+using i8 = signed char;
+using u8 = unsigned char;
+using i16 = short;
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
 
-#if defined(__AMDGCN__)
+#if defined(__CUDACC__) && !defined(__clang__)
+#define STRATA_NVCC 1
+#include <cuda_fp16.h>
+#elif defined(__AMDGCN__)
 #define STRATA_AMD 1
-#elif defined(__NVPTX__) || defined(__CUDA_ARCH__) || defined(__CUDACC__)
-#define STRATA_NVIDIA 1
+#else
+#define STRATA_PTX 1
 #endif
 
-// ---- markers ------------------------------------------------------------------------------------
-#if defined(__CUDACC__) && !defined(__clang__)
-#define DEVICE static __device__ __forceinline__
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
-#define KERNEL_MIN(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+#if defined(STRATA_NVCC)
+#define DEVICE __device__ __forceinline__
+#define KERNEL extern "C" __global__ void
 #define SHARED __shared__
 #define CONSTANT __device__ const
+#define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #else
-#define __device__ __attribute__((device))
-#define __global__ __attribute__((global))
-#define __shared__ __attribute__((shared))
-#define __constant__ __attribute__((constant))
-#define DEVICE static __device__ inline __attribute__((always_inline))
-#if defined(STRATA_AMD)
-#define KERNEL(threads) extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads))) void
-#define KERNEL_MIN(threads, blocks) KERNEL(threads)
-#else
-#define KERNEL(threads) extern "C" __global__ __attribute__((launch_bounds(threads))) void
-#define KERNEL_MIN(threads, blocks) extern "C" __global__ __attribute__((launch_bounds(threads, blocks))) void
+#define DEVICE __attribute__((device)) inline __attribute__((always_inline))
+#define KERNEL extern "C" __attribute__((global)) void
+#define SHARED __attribute__((shared))
+#define CONSTANT __attribute__((device)) const
+#define LAUNCH_BOUNDS(threads, blocks) __attribute__((launch_bounds(threads, blocks)))
 #endif
-#define SHARED __shared__
-#define CONSTANT static __constant__ const
-#endif
-#define RESTRICT __restrict__
-#define UNROLL _Pragma("unroll")
-#define NO_UNROLL _Pragma("unroll 1")
 
-// ---- vectors and half precision -----------------------------------------------------------------
-struct alignas(8) f32x2 { f32 x, y; };
-struct alignas(16) f32x4 { f32 x, y, z, w; };
-struct alignas(8) u32x2 { u32 x, y; };
-struct alignas(16) u32x4 { u32 x, y, z, w; };
-struct alignas(8) i16x4 { i16 x, y, z, w; };
+struct alignas(8) float2_t { float x, y; };
+struct alignas(16) float4_t { float x, y, z, w; };
+struct alignas(8) int2_t { i32 x, y; };
+struct alignas(16) int4_t { i32 x, y, z, w; };
 
-DEVICE u32 bits_of(f32 v) { u32 r; __builtin_memcpy(&r, &v, 4); return r; }
-DEVICE f32 float_of(u32 v) { f32 r; __builtin_memcpy(&r, &v, 4); return r; }
-
-/// f16 bits to f32 and back (to nearest even).
-DEVICE f32 f16_to_f32(u16 h) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h));
-    return r;
-#else
-    _Float16 v;
-    __builtin_memcpy(&v, &h, 2);
-    return (f32)v;
-#endif
-}
-DEVICE u16 f32_to_f16(f32 v) {
-#if defined(STRATA_NVIDIA)
-    u16 r;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
-    return r;
-#else
-    _Float16 h = (_Float16)v;
-    u16 r;
-    __builtin_memcpy(&r, &h, 2);
-    return r;
-#endif
-}
-DEVICE f32 bf16_to_f32(u16 h) { return float_of((u32)h << 16); }
-DEVICE u16 f32_to_bf16(f32 v) {
-    u32 b = bits_of(v);
-    if ((b & 0x7fffffffu) > 0x7f800000u) return (u16)((b >> 16) | 0x40);
-    return (u16)((b + 0x7fffu + ((b >> 16) & 1)) >> 16);
-}
-
-// ---- where am I -----------------------------------------------------------------------------------
-#if defined(STRATA_AMD)
-#if defined(__GFX9__)
-#define WAVE 64
-#else
-#define WAVE 32
-#endif
-DEVICE u32 tid() { return __builtin_amdgcn_workitem_id_x(); }
-DEVICE u32 bid_x() { return __builtin_amdgcn_workgroup_id_x(); }
-DEVICE u32 bid_y() { return __builtin_amdgcn_workgroup_id_y(); }
-DEVICE u32 bid_z() { return __builtin_amdgcn_workgroup_id_z(); }
-DEVICE u32 bdim() { return __builtin_amdgcn_workgroup_size_x(); }
-DEVICE u32 gdim_x() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
-DEVICE u32 gdim_y() { return __builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y(); }
-#else
-#define WAVE 32
-#if defined(__clang__)
-DEVICE u32 tid() { return __nvvm_read_ptx_sreg_tid_x(); }
-DEVICE u32 bid_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
-DEVICE u32 bid_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
-DEVICE u32 bid_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
-DEVICE u32 bdim() { return __nvvm_read_ptx_sreg_ntid_x(); }
-DEVICE u32 gdim_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
-DEVICE u32 gdim_y() { return __nvvm_read_ptx_sreg_nctaid_y(); }
-#else
+// Position in the launch.
+#if defined(STRATA_NVCC)
 DEVICE u32 tid() { return threadIdx.x; }
 DEVICE u32 bid_x() { return blockIdx.x; }
 DEVICE u32 bid_y() { return blockIdx.y; }
 DEVICE u32 bid_z() { return blockIdx.z; }
-DEVICE u32 bdim() { return blockDim.x; }
-DEVICE u32 gdim_x() { return gridDim.x; }
-DEVICE u32 gdim_y() { return gridDim.y; }
-#endif
-#endif
-DEVICE u32 lane() { return tid() % WAVE; }
-DEVICE u32 wave() { return tid() / WAVE; }
-
-// ---- barriers ---------------------------------------------------------------------------------------
-/// All work-items of the block; orders shared and global memory among them.
+DEVICE u32 block_size() { return blockDim.x; }
+DEVICE u32 grid_x() { return gridDim.x; }
+DEVICE u32 grid_y() { return gridDim.y; }
+DEVICE void barrier() { __syncthreads(); }
+#elif defined(STRATA_PTX)
+DEVICE u32 tid() { return __nvvm_read_ptx_sreg_tid_x(); }
+DEVICE u32 bid_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
+DEVICE u32 bid_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
+DEVICE u32 bid_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
+DEVICE u32 block_size() { return __nvvm_read_ptx_sreg_ntid_x(); }
+DEVICE u32 grid_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
+DEVICE u32 grid_y() { return __nvvm_read_ptx_sreg_nctaid_y(); }
+DEVICE void barrier() { __nvvm_barrier0(); }
+#else
+DEVICE u32 tid() { return __builtin_amdgcn_workitem_id_x(); }
+DEVICE u32 bid_x() { return __builtin_amdgcn_workgroup_id_x(); }
+DEVICE u32 bid_y() { return __builtin_amdgcn_workgroup_id_y(); }
+DEVICE u32 bid_z() { return __builtin_amdgcn_workgroup_id_z(); }
+DEVICE u32 block_size() { return __builtin_amdgcn_workgroup_size_x(); }
+DEVICE u32 grid_x() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
+DEVICE u32 grid_y() { return __builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y(); }
 DEVICE void barrier() {
-#if defined(STRATA_AMD)
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
-#elif defined(__clang__)
-    __nvvm_bar_sync(0);
+}
+#endif
+
+// Kernels think in groups of 32 lanes, also where a wave has 64.
+constexpr u32 LANES = 32;
+DEVICE u32 lane() { return tid() % LANES; }
+DEVICE u32 group() { return tid() / LANES; }
+
+DEVICE u32 bits_of(float x) { return __builtin_bit_cast(u32, x); }
+DEVICE float float_of(u32 x) { return __builtin_bit_cast(float, x); }
+
+// The value of the lane whose number differs in the bits of `mask`, within 32 lanes.
+DEVICE i32 shfl_xor_i(i32 value, u32 mask) {
+#if defined(STRATA_NVCC)
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+#elif defined(STRATA_PTX)
+    return __nvvm_shfl_sync_bfly_i32(0xffffffffu, value, mask, 0x1f);
 #else
-    __syncthreads();
+    u32 me = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+    return __builtin_amdgcn_ds_bpermute((i32)((me ^ mask) << 2), value);
 #endif
 }
-/// The lanes of a wave; orders shared memory among them.
+DEVICE float shfl_xor(float value, u32 mask) { return float_of((u32)shfl_xor_i((i32)bits_of(value), mask)); }
+// The value of lane `source` of the 32.
+DEVICE i32 shfl_i(i32 value, u32 source) {
+#if defined(STRATA_NVCC)
+    return __shfl_sync(0xffffffffu, value, source);
+#elif defined(STRATA_PTX)
+    return __nvvm_shfl_sync_idx_i32(0xffffffffu, value, source, 0x1f);
+#else
+    u32 me = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+    return __builtin_amdgcn_ds_bpermute((i32)(((me & ~31u) | source) << 2), value);
+#endif
+}
+DEVICE float shfl(float value, u32 source) { return float_of((u32)shfl_i((i32)bits_of(value), source)); }
+
+DEVICE float maximum(float a, float b) { return __builtin_fmaxf(a, b); }
+DEVICE float minimum(float a, float b) { return __builtin_fminf(a, b); }
+DEVICE i32 min_i(i32 a, i32 b) { return a < b ? a : b; }
+DEVICE i32 max_i(i32 a, i32 b) { return a > b ? a : b; }
+DEVICE float absolute(float x) { return __builtin_fabsf(x); }
+DEVICE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+// Sum and greatest over 32 lanes, the same in all of them; the order is fixed.
+DEVICE float group_sum(float x) {
+    for (u32 mask = 16; mask > 0; mask /= 2) x += shfl_xor(x, mask);
+    return x;
+}
+DEVICE i32 group_sum_i(i32 x) {
+    for (u32 mask = 16; mask > 0; mask /= 2) x += shfl_xor_i(x, mask);
+    return x;
+}
+DEVICE float group_max(float x) {
+    for (u32 mask = 16; mask > 0; mask /= 2) x = maximum(x, shfl_xor(x, mask));
+    return x;
+}
+
+// Sum over the block of at most 1024 threads; `room` has 33 floats and may be used again after the call.
+DEVICE float block_sum(float x, float* room) {
+    x = group_sum(x);
+    if (lane() == 0) room[group()] = x;
+    barrier();
+    u32 n = (block_size() + LANES - 1) / LANES;
+    float all = 0;
+    for (u32 i = 0; i < n; i++) all += room[i];
+    barrier();
+    return all;
+}
+DEVICE float block_max(float x, float* room) {
+    x = group_max(x);
+    if (lane() == 0) room[group()] = x;
+    barrier();
+    u32 n = (block_size() + LANES - 1) / LANES;
+    float all = room[0];
+    for (u32 i = 1; i < n; i++) all = maximum(all, room[i]);
+    barrier();
+    return all;
+}
+
+// Four products of signed bytes added to `sum`.
+DEVICE i32 dot4(i32 a, i32 b, i32 sum) {
+#if defined(STRATA_NVCC)
+    return __dp4a(a, b, sum);
+#elif defined(STRATA_PTX)
+    i32 out;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
+    return out;
+#elif defined(__gfx906__)
+    return __builtin_amdgcn_sdot4(a, b, sum, false);
+#else
+    return __builtin_amdgcn_sudot4(true, a, true, b, sum, false);
+#endif
+}
+
+// Half and bfloat16 as bits; conversions round to nearest, ties to even.
+DEVICE float half_to_float(u16 bits) {
+#if defined(STRATA_NVCC)
+    return __half2float(__ushort_as_half(bits));
+#else
+    return (float)__builtin_bit_cast(_Float16, bits);
+#endif
+}
+DEVICE u16 float_to_half(float x) {
+#if defined(STRATA_NVCC)
+    return __half_as_ushort(__float2half_rn(x));
+#else
+    return __builtin_bit_cast(u16, (_Float16)x);
+#endif
+}
+DEVICE float bf16_to_float(u16 bits) { return float_of((u32)bits << 16); }
+DEVICE u16 float_to_bf16(float x) {
+    u32 bits = bits_of(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)(bits >> 16 | 0x40);
+    return (u16)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+// 2^x, a few units in the last place; no range reduction needed.
+DEVICE float exp2_fast(float x) {
+#if defined(STRATA_PTX)
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#else
+    return __builtin_exp2f(x);
+#endif
+}
+DEVICE float divide(float a, float b) { return a / b; }
+DEVICE float square_root(float x) {
+#if defined(STRATA_PTX)
+    float out;
+    asm("sqrt.rn.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#else
+    return __builtin_sqrtf(x);
+#endif
+}
+
+// The next index of a thread that strides over `n`: used as `for (u32 i = tid(); i < n; i += block_size())`.
+DEVICE u32 ceil_div(u32 a, u32 b) { return (a + b - 1) / b; }
+
+// ---- what the matrix kernels add -----------------------------------------------------------------------------------
+
+struct alignas(16) u32x4 { u32 x, y, z, w; };
+
+// Lanes of a wave; orders shared memory among them. Groups of lanes that exchange data lie within 32.
 DEVICE void wave_barrier() {
 #if defined(STRATA_AMD)
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
     __builtin_amdgcn_wave_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
-#elif defined(STRATA_NVIDIA)
+#else
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
 #endif
 }
-/// With programmatic launches: waits for the kernels before this one. Nothing that another kernel
-/// writes may be read, and nothing may be written, before it. Weights may be read earlier.
+
+// With programmatic launches: waits for the kernels before this one. Nothing that another kernel writes may be read, and
+// nothing may be written, before it. Weights may be read earlier.
 DEVICE void grid_wait() {
-#if defined(STRATA_NVIDIA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if !defined(STRATA_AMD) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// With programmatic launches: the next kernel's blocks may be placed as soon as there is room.
+// With programmatic launches: the next kernel's blocks may be placed as soon as there is room.
 DEVICE void grid_release() {
-#if defined(STRATA_NVIDIA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if !defined(STRATA_AMD) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// ---- lane exchange: all lanes of the wave take part -----------------------------------------------------
-DEVICE u32 lane_get_u32(u32 v, u32 from) {
-#if defined(STRATA_AMD)
-    return (u32)__builtin_amdgcn_ds_bpermute((i32)((from & (WAVE - 1)) * 4), (i32)v);
-#else
-    u32 r;
-    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(from));
-    return r;
-#endif
-}
-DEVICE u32 lane_xor_u32(u32 v, u32 mask) {
-#if defined(STRATA_AMD)
-    return lane_get_u32(v, lane() ^ mask);
-#else
-    u32 r;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
-    return r;
-#endif
-}
-DEVICE f32 lane_get(f32 v, u32 from) { return float_of(lane_get_u32(bits_of(v), from)); }
-DEVICE f32 lane_xor(f32 v, u32 mask) { return float_of(lane_xor_u32(bits_of(v), mask)); }
-DEVICE i32 lane_xor(i32 v, u32 mask) { return (i32)lane_xor_u32((u32)v, mask); }
-DEVICE u32 lane_xor(u32 v, u32 mask) { return lane_xor_u32(v, mask); }
-DEVICE i32 lane_get(i32 v, u32 from) { return (i32)lane_get_u32((u32)v, from); }
-
-// ---- arithmetic -------------------------------------------------------------------------------------------
-/// Four products of signed bytes and their sum.
-DEVICE i32 dot4(u32 a, u32 b, i32 sum) {
-#if defined(STRATA_AMD)
-#if defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__)
-    return __builtin_amdgcn_sdot4((i32)a, (i32)b, sum, false);
-#else
-    return __builtin_amdgcn_sudot4(true, (i32)a, true, (i32)b, sum, false);
-#endif
-#else
-    i32 r;
-    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
-    return r;
-#endif
-}
-/// Bits `shift..shift+32` of the pair high:low; shift 0 to 31.
+// Bits `shift` to `shift + 31` of the pair high:low; shift 0 to 31.
 DEVICE u32 funnel(u32 low, u32 high, u32 shift) {
 #if defined(STRATA_AMD)
     return __builtin_amdgcn_alignbit(high, low, shift);
 #else
-    u32 r;
-    asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(shift));
-    return r;
+    u32 out;
+    asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(shift));
+    return out;
 #endif
 }
-/// Byte selection as PTX prmt: nibble i of `selector` picks one of the bytes a0..a3, b0..b3.
+// Nibble i of `selector` (0 to 7) picks byte i of the result out of a's four bytes and b's four.
 DEVICE u32 permute(u32 a, u32 b, u32 selector) {
 #if defined(STRATA_AMD)
-    return __builtin_amdgcn_perm(b, a, (selector & 0xf) | ((selector & 0xf0) << 4) | ((selector & 0xf00) << 8) | ((selector & 0xf000) << 12));
+    u32 wide = (selector & 0xf) | (selector & 0xf0) << 4 | (selector & 0xf00) << 8 | (selector & 0xf000) << 12;
+    return __builtin_amdgcn_perm(b, a, wide);
 #else
-    u32 r;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-    return r;
+    u32 out;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(selector));
+    return out;
 #endif
 }
-/// Bytewise a - b, no borrow between bytes.
-DEVICE u32 sub4(u32 a, u32 b) { return ((a | 0x80808080u) - (b & 0x7f7f7f7fu)) ^ ((a ^ ~b) & 0x80808080u); }
+// a - b byte by byte, nothing borrowed between bytes.
+DEVICE u32 subtract4(u32 a, u32 b) { return ((a | 0x80808080u) - (b & 0x7f7f7f7fu)) ^ ((a ^ ~b) & 0x80808080u); }
 
-DEVICE f32 fma32(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
-/// Product and sum that no compiler may contract into one rounding, or split from it.
-DEVICE f32 mul32(f32 a, f32 b) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("mul.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-    return r;
-#else
+// A product and a sum that no compiler joins into one rounding.
+DEVICE float times(float a, float b) {
+#if defined(STRATA_AMD)
     _Pragma("clang fp contract(off)") return a * b;
+#else
+    float out;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+    return out;
 #endif
 }
-DEVICE f32 add32(f32 a, f32 b) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("add.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-    return r;
-#else
+DEVICE float plus(float a, float b) {
+#if defined(STRATA_AMD)
     _Pragma("clang fp contract(off)") return a + b;
-#endif
-}
-DEVICE f32 sub32(f32 a, f32 b) { return add32(a, -b); }
-DEVICE f32 div32(f32 a, f32 b) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-    return r;
 #else
-    return a / b;
+    float out;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+    return out;
 #endif
 }
-DEVICE f32 sqrt32(f32 a) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("sqrt.rn.f32 %0, %1;" : "=f"(r) : "f"(a));
-    return r;
+// To the nearest whole number, ties to even.
+DEVICE i32 nearest(float x) {
+#if defined(STRATA_AMD)
+    return (i32)__builtin_rintf(x);
 #else
-    return __builtin_sqrtf(a);
+    i32 out;
+    asm("cvt.rni.s32.f32 %0, %1;" : "=r"(out) : "f"(x));
+    return out;
 #endif
-}
-DEVICE f32 max32(f32 a, f32 b) { return __builtin_fmaxf(a, b); }
-DEVICE f32 min32(f32 a, f32 b) { return __builtin_fminf(a, b); }
-DEVICE f32 abs32(f32 a) { return float_of(bits_of(a) & 0x7fffffffu); }
-/// To the nearest whole number, ties to even, as an integer.
-DEVICE i32 round32(f32 a) {
-#if defined(STRATA_NVIDIA)
-    i32 r;
-    asm("cvt.rni.s32.f32 %0, %1;" : "=r"(r) : "f"(a));
-    return r;
-#else
-    return (i32)__builtin_rintf(a);
-#endif
-}
-DEVICE f32 floor32(f32 a) { return __builtin_floorf(a); }
-/// 2^x by the special function unit: about 2 units in the last place for |x| < 126.
-DEVICE f32 exp2_fast(f32 x) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-#else
-    return __builtin_amdgcn_exp2f(x);
-#endif
-}
-DEVICE f32 log2_fast(f32 x) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("lg2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-#else
-    return __builtin_amdgcn_logf(x);
-#endif
-}
-/// e^x within about 2 units: x·log2(e) is split so that the exponent's rounding is not magnified.
-DEVICE f32 exp32(f32 x) {
-    f32 n = floor32(fma32(x, 1.44269504088896341f, 0.5f));
-    f32 r = fma32(n, -0.693145751953125f, x);
-    r = fma32(n, -1.42860682030941723e-6f, r);
-    f32 p = exp2_fast(mul32(r, 1.44269504088896341f));
-    // Two factors: n may lie beyond the exponents of normal numbers.
-    f32 c = min32(max32(n, -252.0f), 252.0f);
-    i32 h = (i32)c / 2, l = (i32)c - h;
-    if (x != x) return x;
-    return mul32(mul32(p, float_of((u32)(h + 127) << 23)), float_of((u32)(l + 127) << 23));
-}
-DEVICE f32 rsqrt_fast(f32 x) {
-#if defined(STRATA_NVIDIA)
-    f32 r;
-    asm("rsqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-#else
-    return __builtin_amdgcn_rsqf(x);
-#endif
-}
-template <class T> DEVICE T least(T a, T b) { return a < b ? a : b; }
-template <class T> DEVICE T greatest(T a, T b) { return a > b ? a : b; }
-
-/// Sums over groups of `width` lanes (a power of two up to 32), the same bits in every lane.
-DEVICE f32 group_sum(f32 v, u32 width) {
-    for (u32 m = width / 2; m > 0; m /= 2) v = add32(v, lane_xor(v, m));
-    return v;
-}
-DEVICE f32 group_max(f32 v, u32 width) {
-    for (u32 m = width / 2; m > 0; m /= 2) v = max32(v, lane_xor(v, m));
-    return v;
 }
 
-// ---- shared memory ------------------------------------------------------------------------------------------
-/// The launch's dynamic shared memory.
-DEVICE u8* dynamic_shared() {
-#if defined(__CUDACC__) && !defined(__clang__)
-    extern __shared__ __align__(16) u8 strata_dynamic[];
-    return strata_dynamic;
+// The launch's dynamic shared memory, aligned to 16 bytes.
+#if !defined(STRATA_NVCC)
+extern __attribute__((shared)) __attribute__((aligned(16))) u8 strata_dynamic[];
+DEVICE u8* dynamic_shared() { return strata_dynamic; }
 #else
-    extern __shared__ __attribute__((aligned(16))) u8 strata_dynamic[];
-    return strata_dynamic;
+extern __shared__ __align__(16) u8 strata_dynamic[];
+DEVICE u8* dynamic_shared() { return strata_dynamic; }
 #endif
-}
-#if defined(STRATA_NVIDIA)
+
+#if !defined(STRATA_AMD)
 DEVICE u32 shared_address(const void* p) {
-    u32 r;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(r) : "l"(p));
-    return r;
+    u32 out;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(out) : "l"(p));
+    return out;
 }
 #endif
-/// Starts a copy of 16 bytes (both addresses aligned to 16) from global to shared memory.
+// Starts a copy of 16 bytes, both addresses aligned to 16, from global to shared memory.
 DEVICE void copy16_async(void* to, const void* from) {
-#if defined(STRATA_NVIDIA)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-#else
+#if defined(STRATA_AMD)
     *(u32x4*)to = *(const u32x4*)from;
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 #endif
 }
 DEVICE void copy_commit() {
-#if defined(STRATA_NVIDIA)
+#if !defined(STRATA_AMD)
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/// Waits until at most N of this work-item's committed groups are under way.
+// Waits until at most N of this work-item's committed groups are still under way.
 template <int N> DEVICE void copy_wait() {
-#if defined(STRATA_NVIDIA)
+#if !defined(STRATA_AMD)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }
