@@ -2,5 +2,7 @@
 
 pub mod archive_write;
 mod error;
+pub mod sign;
+pub mod trust;
 
 pub use error::PackageError;
