@@ -59,7 +59,7 @@ DEVICE u32 bid_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
 DEVICE u32 block_size() { return __nvvm_read_ptx_sreg_ntid_x(); }
 DEVICE u32 grid_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 DEVICE u32 grid_y() { return __nvvm_read_ptx_sreg_nctaid_y(); }
-DEVICE void barrier() { __nvvm_barrier0(); }
+DEVICE void barrier() { __nvvm_bar_sync(0); }
 #else
 DEVICE u32 tid() { return __builtin_amdgcn_workitem_id_x(); }
 DEVICE u32 bid_x() { return __builtin_amdgcn_workgroup_id_x(); }
