@@ -98,10 +98,6 @@ impl InstallError {
             _ => InstallError::Write { path: path.to_owned(), step: step.to_owned(), source },
         }
     }
-
-    pub(crate) fn package(error: &dyn Diagnose) -> InstallError {
-        InstallError::Package(Box::new(Diagnostic::of(error)))
-    }
 }
 
 impl Diagnose for InstallError {

@@ -101,6 +101,9 @@ pub fn rollback(
     patience: Duration,
     observer: &dyn Observer,
 ) -> Result<(u64, u64), InstallError> {
+    if root.complete().is_empty() {
+        return Err(InstallError::NothingInstalled { prefix: root.path().to_owned() });
+    }
     let _lock = lock::take(root, disk, patience)?;
     for note in journal::recover(root, disk)? {
         observer.note(&note);

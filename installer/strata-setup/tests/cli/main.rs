@@ -1,0 +1,14 @@
+//! The installer through its command line.
+
+// One way to make releases for the tests of both installer crates.
+#[path = "../../../strata-install/tests/support/mod.rs"]
+#[expect(dead_code, reason = "what only the other crate's tests use")]
+mod releases;
+mod support;
+
+mod crashes;
+mod errors;
+mod flow;
+mod manage;
+mod terminal;
+mod together;
