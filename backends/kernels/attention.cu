@@ -1,0 +1,114 @@
+// Attention over the paged cache in plain float arithmetic: every cache format, precise programs, windows, caps and sinks.
+//
+// Launch: grid (query heads, tokens), 128 threads; four groups of 32 lanes take every fourth visible cell, each with its own running
+// maximum, and are merged in a fixed order at the end, so a token's bits depend on its own position alone. Head sizes up to 512,
+// one kernel per 64, 128, 256, 512. No alignment beyond the element's. Within 8 + √n/2 units of the scalar op. The f16 cache
+// of ordinary programs goes to attention_f16.cu instead, which is what the speed is measured with.
+#include "functions.h"
+
+struct AttentionArgs {
+    float *out;
+    const float *q;
+    const void *k;
+    const void *v;
+    const i32 *pages;
+    const i32 *sequence;
+    const i32 *position;
+    const float *sinks;
+    i64 out_nb[2];
+    i64 q_nb[2];
+    i64 k_nb[2];
+    i64 v_nb[2];
+    i64 pages_nb;
+    // Query heads of one kv head.
+    i32 share;
+    i32 d;
+    i32 dv;
+    i32 page_bits;
+    i32 window;
+    i32 k_type;
+    i32 v_type;
+    float scale;
+    float cap;
+};
+
+DEVICE float element(const char *row, u32 i, i32 type) {
+    if (type == 0) return ((const float *)row)[i];
+    u16 bits = ((const u16 *)row)[i];
+    return type == 1 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
+template <int N> DEVICE void attend(const AttentionArgs &args) {
+    grid_release();
+    grid_wait();
+    SHARED float merged[4][N * 32];
+    SHARED float most[4];
+    SHARED float sums[4];
+    u32 head = bid_x(), t = bid_y(), kv = head / (u32)args.share, d = (u32)args.d, dv = (u32)args.dv;
+    const float *q_row = (const float *)((const char *)args.q + args.q_nb[0] * head + args.q_nb[1] * t);
+    const char *k_head = (const char *)args.k + args.k_nb[0] * kv;
+    const char *v_head = (const char *)args.v + args.v_nb[0] * kv;
+    const i32 *pages = (const i32 *)((const char *)args.pages + args.pages_nb * args.sequence[t]);
+    i32 position = args.position[t];
+    float q[N], out[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        u32 i = lane32() + 32 * j;
+        q[j] = i < d ? q_row[i] : 0.0f;
+        out[j] = 0;
+    }
+    float none = float_of(0xff800000u), m = none, sum = 0;
+    i32 first = args.window > 0 ? greatest(0, position - args.window + 1) : 0;
+    for (i32 p = first + (i32)group(); p <= position; p += 4) {
+        i64 cell = ((i64)pages[p >> args.page_bits] << args.page_bits) + (p & ((1 << args.page_bits) - 1));
+        const char *k_row = k_head + args.k_nb[1] * cell, *v_row = v_head + args.v_nb[1] * cell;
+        float s = 0;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            u32 i = lane32() + 32 * j;
+            if (i < d) s = fma32(q[j], element(k_row, i, args.k_type), s);
+        }
+        s = sum32(s) * args.scale;
+        if (args.cap > 0) s = args.cap * tanh_of(div32(s, args.cap));
+        if (s > m) {
+            float correction = exp32(m - s);
+            sum *= correction;
+#pragma unroll
+            for (int j = 0; j < N; j++) out[j] *= correction;
+            m = s;
+        }
+        float weight = exp32(s - m);
+        sum += weight;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            u32 i = lane32() + 32 * j;
+            if (i < dv) out[j] = fma32(weight, element(v_row, i, args.v_type), out[j]);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) merged[group()][lane32() + 32 * j] = out[j];
+    if (lane32() == 0) {
+        most[group()] = m;
+        sums[group()] = sum;
+    }
+    barrier();
+    float all = max32(max32(most[0], most[1]), max32(most[2], most[3]));
+    if (args.sinks) all = max32(all, args.sinks[head]);
+    float total = args.sinks ? exp32(args.sinks[head] - all) : 0.0f;
+    float factor[4];
+    for (u32 g = 0; g < 4; g++) {
+        factor[g] = sums[g] > 0 ? exp32(most[g] - all) : 0.0f;
+        total += sums[g] * factor[g];
+    }
+    float *row = (float *)((char *)args.out + args.out_nb[0] * head + args.out_nb[1] * t);
+    for (u32 i = tid(); i < dv; i += 128) {
+        float y = 0;
+        for (u32 g = 0; g < 4; g++) y = fma32(merged[g][i], factor[g], y);
+        row[i] = div32(y, total);
+    }
+}
+
+KERNEL(128) attention_64(AttentionArgs args) { attend<2>(args); }
+KERNEL(128) attention_128(AttentionArgs args) { attend<4>(args); }
+KERNEL(128) attention_256(AttentionArgs args) { attend<8>(args); }
+KERNEL(128) attention_512(AttentionArgs args) { attend<16>(args); }

@@ -1,0 +1,182 @@
+// Ops over whole rows: RmsNorm, L2Norm, Softmax, ArgMax, and the norm that decoding uses, fma32 with what stands around it.
+//
+// Launch: one block a row, 32 threads for rows of up to 256 elements and 256 beyond (a sum's order depends on the row's length
+// alone). Rows need 4-byte alignment only; `norm_q8` needs rows of a multiple of 32 elements at 16 bytes. Tolerances: 6 units
+// for norms, 12 for softmax, exact for ArgMax.
+#include "functions.h"
+
+struct RowArgs {
+    const float *x;
+    float *out;
+    // Factors of RmsNorm, or null.
+    const float *w;
+    i64 x_nb[3];
+    i64 out_nb[3];
+    i32 ne[4];
+    // 0 RmsNorm, 1 L2Norm, 2 Softmax.
+    i32 which;
+    float f0;
+};
+
+KERNEL(256) rows(RowArgs args) {
+    grid_release();
+    grid_wait();
+    SHARED float room[33];
+    u32 row = bid_x();
+    u32 i1 = row % (u32)args.ne[1], rest = row / (u32)args.ne[1];
+    u32 i2 = rest % (u32)args.ne[2], i3 = rest / (u32)args.ne[2];
+    const float *x = (const float *)((const char *)args.x + args.x_nb[0] * i1 + args.x_nb[1] * i2 + args.x_nb[2] * i3);
+    float *out = (float *)((char *)args.out + args.out_nb[0] * i1 + args.out_nb[1] * i2 + args.out_nb[2] * i3);
+    u32 n = (u32)args.ne[0];
+    if (args.which == 2) {
+        float greatest = float_of(0xff800000u);
+        for (u32 i = tid(); i < n; i += bdim()) greatest = max32(greatest, x[i] * args.f0);
+        greatest = block_max(greatest, room);
+        float sum = 0;
+        for (u32 i = tid(); i < n; i += bdim()) sum += exp32(x[i] * args.f0 - greatest);
+        sum = block_sum(sum, room);
+        for (u32 i = tid(); i < n; i += bdim()) out[i] = div32(exp32(x[i] * args.f0 - greatest), sum);
+        return;
+    }
+    float sum = 0;
+    for (u32 i = tid(); i < n; i += bdim()) sum = fma32(x[i], x[i], sum);
+    sum = block_sum(sum, room);
+    float root = args.which == 0 ? sqrt32(div32(sum, (float)n) + args.f0) : sqrt32(sum + args.f0);
+    float factor = div32(1.0f, root);
+    for (u32 i = tid(); i < n; i += bdim()) {
+        float y = x[i] * factor;
+        out[i] = args.w ? y * args.w[i] : y;
+    }
+}
+
+struct ArgMaxArgs {
+    const float *x;
+    i32 *out;
+    i64 x_stride;
+    i32 n;
+    i32 out_step;
+};
+
+// 1024 threads a row. Equal values: the lowest index.
+KERNEL(1024) arg_max(ArgMaxArgs args) {
+    grid_release();
+    grid_wait();
+    SHARED float values[32];
+    SHARED i32 places[32];
+    const float *x = args.x + args.x_stride * bid_x();
+    float best = float_of(0xff800000u);
+    i32 place = 0x7fffffff;
+    for (i32 i = (i32)tid(); i < args.n; i += (i32)bdim()) {
+        float value = x[i];
+        if (value > best || place == 0x7fffffff) {
+            best = value;
+            place = i;
+        }
+    }
+    for (u32 mask = 16; mask > 0; mask /= 2) {
+        float value = lane_xor(best, mask);
+        i32 other = lane_xor(place, mask);
+        if (other != 0x7fffffff && (place == 0x7fffffff || value > best || (value == best && other < place))) {
+            best = value;
+            place = other;
+        }
+    }
+    if (lane32() == 0) {
+        values[group()] = best;
+        places[group()] = place;
+    }
+    barrier();
+    if (tid() != 0) return;
+    for (u32 i = 1; i < bdim() / LANES; i++) {
+        i32 other = places[i];
+        if (other != 0x7fffffff && (place == 0x7fffffff || values[i] > best || (values[i] == best && other < place))) {
+            best = values[i];
+            place = other;
+        }
+    }
+    args.out[bid_x() * args.out_step] = place;
+}
+
+struct NormQ8Args {
+    const float *x;
+    // Added to x first (the residual stream), or null; the sum goes to `sum_out`.
+    const float *add;
+    float *sum_out;
+    const float *w;
+    // The normed row, or null when only its rounded form is needed.
+    float *out;
+    // The rounded form, or null: signed bytes [n], then (scale, scale · sum) per 32.
+    i8 *q;
+    f32x2 *ds;
+    // The same as halves, or null.
+    u16 *h;
+    i64 x_stride;
+    i64 add_stride;
+    i64 sum_stride;
+    i64 out_stride;
+    i32 n;
+    float eps;
+};
+
+// Bytes of four numbers rounded to `1 / inverse`, and their sum.
+DEVICE i32 pack4(f32x4 v, float inverse, i32 &sum) {
+    i32 a = round32(v.x * inverse), b = round32(v.y * inverse);
+    i32 c = round32(v.z * inverse), d = round32(v.w * inverse);
+    sum = a + b + c + d;
+    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
+}
+
+// One row a block of 256 threads, rows of up to 8192 elements: the row stays in registers between its sum and its use.
+KERNEL(256) norm_q8(NormQ8Args args) {
+    grid_release();
+    grid_wait();
+    SHARED float room[33];
+    u32 row = bid_x(), n = (u32)args.n;
+    const float *x = args.x + args.x_stride * row;
+    f32x4 v[8];
+    float sum = 0;
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) {
+        u32 i = (j * 256 + tid()) * 4;
+        v[j] = {0, 0, 0, 0};
+        if (i < n) {
+            v[j] = *(const f32x4 *)(x + i);
+            if (args.add) {
+                f32x4 b = *(const f32x4 *)(args.add + args.add_stride * row + i);
+                v[j] = {v[j].x + b.x, v[j].y + b.y, v[j].z + b.z, v[j].w + b.w};
+                *(f32x4 *)(args.sum_out + args.sum_stride * row + i) = v[j];
+            }
+        }
+        sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
+    }
+    sum = block_sum(sum, room);
+    float factor = div32(1.0f, sqrt32(div32(sum, (float)n) + args.eps));
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) {
+        // Whole groups of lanes go on together: n is a multiple of 32, so eight lanes are all in or all out.
+        u32 i = (j * 256 + tid()) * 4;
+        if (j * 1024 >= n) break;
+        f32x4 w = {1, 1, 1, 1};
+        if (args.w && i < n) w = *(const f32x4 *)(args.w + i);
+        f32x4 y = {v[j].x * factor * w.x, v[j].y * factor * w.y, v[j].z * factor * w.z, v[j].w * factor * w.w};
+        if (i < n && args.out) *(f32x4 *)(args.out + args.out_stride * row + i) = y;
+        if (i < n && args.h) {
+            u32 low = (u32)f32_to_f16(y.x) | (u32)f32_to_f16(y.y) << 16;
+            u32 high = (u32)f32_to_f16(y.z) | (u32)f32_to_f16(y.w) << 16;
+            *(u32x2 *)(args.h + (i64)n * row + i) = {low, high};
+        }
+        if (args.q) {
+            float most = max32(max32(abs32(y.x), abs32(y.y)), max32(abs32(y.z), abs32(y.w)));
+            for (u32 mask = 4; mask > 0; mask /= 2) most = max32(most, lane_xor(most, mask));
+            float inverse = most > 0 ? div32(127.0f, most) : 0.0f;
+            i32 total;
+            i32 packed = pack4(y, inverse, total);
+            for (u32 mask = 4; mask > 0; mask /= 2) total += lane_xor(total, mask);
+            if (i < n) {
+                *(i32 *)(args.q + (i64)n * row + i) = packed;
+                float d = most * (1.0f / 127.0f);
+                if (i % 32 == 0) args.ds[((i64)n * row + i) / 32] = {d, d * (float)total};
+            }
+        }
+    }
+}

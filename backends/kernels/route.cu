@@ -1,0 +1,172 @@
+// Experts and rows: RouterTopK, ExpertCombine, GatherRows.
+//
+// Launch: `router` one block of 32 threads a token, at most 1024 experts; `combine` and `gather` grid (ceil(width / 256), rows), 256
+// threads. The router's choice is exact for scores that differ; weights are within 12 units, `combine` adds in the order of k.
+#include "functions.h"
+
+struct RouterArgs {
+    i32 *ids;
+    float *weights;
+    const float *logits;
+    const float *bias;
+    i64 ids_nb;
+    i64 weights_nb;
+    i64 logits_nb;
+    i32 n;
+    i32 k;
+    // StrataRouterScore.
+    i32 score;
+    i32 normalise;
+    i32 groups;
+    i32 kept;
+    float factor;
+    float least;
+};
+
+KERNEL(32) router(RouterArgs args) {
+    grid_release();
+    grid_wait();
+    SHARED float score[1024];
+    SHARED float biased[1024];
+    SHARED float group_score[1024];
+    u32 t = bid_x(), n = (u32)args.n;
+    const float *logits = (const float *)((const char *)args.logits + args.logits_nb * t);
+    float none = float_of(0xff800000u);
+    float greatest = none, sum = 0;
+    for (u32 i = lane32(); i < n; i += LANES) greatest = max32(greatest, logits[i]);
+    greatest = greatest32(greatest);
+    if (args.score == 0) {
+        for (u32 i = lane32(); i < n; i += LANES) sum += exp32(logits[i] - greatest);
+        sum = sum32(sum);
+    }
+    for (u32 i = lane32(); i < n; i += LANES) {
+        float x = logits[i], s = x;
+        if (args.score == 0) s = div32(exp32(x - greatest), sum);
+        else if (args.score == 2) s = sigmoid_of(x);
+        else if (args.score == 3) s = sqrt32(softplus_of(x));
+        score[i] = s;
+        biased[i] = args.bias ? s + args.bias[i] : s;
+    }
+    barrier();
+    if (args.groups > 0) {
+        u32 size = n / (u32)args.groups;
+        for (u32 g = lane32(); g < (u32)args.groups; g += LANES) {
+            float first = none, second = none;
+            for (u32 i = g * size; i < (g + 1) * size; i++) {
+                float s = biased[i];
+                if (s > first) {
+                    second = first;
+                    first = s;
+                } else if (s > second) second = s;
+            }
+            group_score[g] = size > 1 ? first + second : first;
+        }
+        barrier();
+        if (tid() == 0) {
+            // Marks the kept groups by a score that no sum has.
+            for (i32 round = 0; round < args.kept; round++) {
+                i32 best = -1;
+                for (i32 g = 0; g < args.groups; g++)
+                    if (group_score[g] == group_score[g] && (best < 0 || group_score[g] > group_score[best])) best = g;
+                if (best >= 0) group_score[best] = float_of(0x7fc00000u);
+            }
+        }
+        barrier();
+        for (u32 i = lane32(); i < n; i += LANES)
+            if (group_score[i / size] == group_score[i / size]) biased[i] = float_of(0x7fc00000u);
+        barrier();
+    }
+    i32 *ids = (i32 *)((char *)args.ids + args.ids_nb * t);
+    float *weights = (float *)((char *)args.weights + args.weights_nb * t);
+    float total = 0;
+    float chosen_greatest = none;
+    for (i32 round = 0; round < args.k; round++) {
+        float best = none;
+        i32 place = 0x7fffffff;
+        for (u32 i = lane32(); i < n; i += LANES) {
+            float s = biased[i];
+            if (s == s && (place == 0x7fffffff || s > best)) {
+                best = s;
+                place = (i32)i;
+            }
+        }
+        for (u32 mask = 16; mask > 0; mask /= 2) {
+            float value = lane_xor(best, mask);
+            i32 other = lane_xor(place, mask);
+            if (other != 0x7fffffff && (place == 0x7fffffff || value > best || (value == best && other < place))) {
+                best = value;
+                place = other;
+            }
+        }
+        // Fewer candidates than k cannot be: the host checks the shapes. NaN logits end here.
+        if (place == 0x7fffffff) place = round < (i32)n ? round : 0;
+        float w = score[place];
+        if (round == 0) chosen_greatest = w;
+        if (args.score == 1) w = exp32(w - chosen_greatest);
+        total += w;
+        barrier();
+        if (tid() == 0) {
+            ids[round] = place;
+            weights[round] = w;
+            biased[place] = float_of(0x7fc00000u);
+        }
+        barrier();
+    }
+    if (tid() != 0) return;
+    for (i32 j = 0; j < args.k; j++) {
+        float w = weights[j];
+        if (args.score == 1) w = div32(w, total);
+        weights[j] = w;
+    }
+    if (args.normalise) {
+        float all = 0;
+        for (i32 j = 0; j < args.k; j++) all += weights[j];
+        all = max32(all, args.least);
+        for (i32 j = 0; j < args.k; j++) weights[j] = div32(weights[j], all);
+    }
+    for (i32 j = 0; j < args.k; j++) weights[j] *= args.factor;
+}
+
+struct CombineArgs {
+    float *out;
+    const float *x;
+    const float *weights;
+    // Added to the sum (the residual stream), or null.
+    const float *add;
+    i64 out_nb;
+    i64 x_nb[2];
+    i64 weights_nb;
+    i64 add_nb;
+    i32 n;
+    i32 k;
+};
+
+KERNEL(256) combine(CombineArgs args) {
+    grid_release();
+    grid_wait();
+    u32 i = bid_x() * 256 + tid(), t = bid_y();
+    if (i >= (u32)args.n) return;
+    const float *weights = (const float *)((const char *)args.weights + args.weights_nb * t);
+    const char *x = (const char *)args.x + args.x_nb[1] * t;
+    float sum = 0;
+    for (i32 j = 0; j < args.k; j++) sum += weights[j] * ((const float *)(x + args.x_nb[0] * j))[i];
+    if (args.add) sum = ((const float *)((const char *)args.add + args.add_nb * t))[i] + sum;
+    ((float *)((char *)args.out + args.out_nb * t))[i] = sum;
+}
+
+struct GatherArgs {
+    float *out;
+    const float *x;
+    const i32 *rows;
+    i64 out_nb;
+    i64 x_nb;
+    i32 n;
+};
+
+KERNEL(256) gather(GatherArgs args) {
+    grid_release();
+    grid_wait();
+    u32 i = bid_x() * 256 + tid(), o = bid_y();
+    if (i >= (u32)args.n) return;
+    ((float *)((char *)args.out + args.out_nb * o))[i] = ((const float *)((const char *)args.x + args.x_nb * args.rows[o]))[i];
+}
