@@ -16,6 +16,7 @@ mod path;
 pub mod plan;
 mod plugin;
 mod receipt;
+mod recipe;
 mod release;
 pub mod report;
 mod time;
@@ -38,6 +39,7 @@ pub use receipt::{
     InstallRecord, InstalledComponent, InstalledFile, InstalledModel, InstalledPlugin, ModelStore, PinnedTrust,
     ProvenDevice, Receipt, ReleaseOrigin, StoredFile, StoredModel, Trust,
 };
+pub use recipe::{Recipe, RecipeFile, RecipePart, RecipePlugin};
 pub use release::{RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, ReleaseModel, SUMS_FILE};
 pub use time::{BadTime, UtcTime};
 pub use trust::{KEYS_FILE, KeyList, PublicKey, TrustRoot};

@@ -187,6 +187,7 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("strata-download", schemars::schema_for!(crate::plan::DownloadFolder)),
         ("strata-component", schemars::schema_for!(crate::Component)),
         ("strata-release", schemars::schema_for!(crate::Release)),
+        ("strata-recipe", schemars::schema_for!(crate::Recipe)),
         ("strata-trust-root", schemars::schema_for!(crate::TrustRoot)),
         ("strata-keys", schemars::schema_for!(crate::KeyList)),
         ("strata-build", schemars::schema_for!(crate::BuildRecord)),
