@@ -35,7 +35,7 @@ struct AttentionArgs {
 DEVICE float element(const char *row, u32 i, i32 type) {
     if (type == 0) return ((const float *)row)[i];
     u16 bits = ((const u16 *)row)[i];
-    return type == 1 ? f16_to_f32(bits) : bf16_to_f32(bits);
+    return type == 1 ? half_to_float(bits) : bf16_to_float(bits);
 }
 
 template <int N> DEVICE void attend(const AttentionArgs &args) {
@@ -53,62 +53,62 @@ template <int N> DEVICE void attend(const AttentionArgs &args) {
     float q[N], out[N];
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        u32 i = lane32() + 32 * j;
+        u32 i = lane() + 32 * j;
         q[j] = i < d ? q_row[i] : 0.0f;
         out[j] = 0;
     }
     float none = float_of(0xff800000u), m = none, sum = 0;
-    i32 first = args.window > 0 ? greatest(0, position - args.window + 1) : 0;
+    i32 first = args.window > 0 ? max_i(0, position - args.window + 1) : 0;
     for (i32 p = first + (i32)group(); p <= position; p += 4) {
         i64 cell = ((i64)pages[p >> args.page_bits] << args.page_bits) + (p & ((1 << args.page_bits) - 1));
         const char *k_row = k_head + args.k_nb[1] * cell, *v_row = v_head + args.v_nb[1] * cell;
         float s = 0;
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            u32 i = lane32() + 32 * j;
-            if (i < d) s = fma32(q[j], element(k_row, i, args.k_type), s);
+            u32 i = lane() + 32 * j;
+            if (i < d) s = fused(q[j], element(k_row, i, args.k_type), s);
         }
-        s = sum32(s) * args.scale;
-        if (args.cap > 0) s = args.cap * tanh_of(div32(s, args.cap));
+        s = group_sum(s) * args.scale;
+        if (args.cap > 0) s = args.cap * tanh_of(divide(s, args.cap));
         if (s > m) {
-            float correction = exp32(m - s);
+            float correction = exp_of(m - s);
             sum *= correction;
 #pragma unroll
             for (int j = 0; j < N; j++) out[j] *= correction;
             m = s;
         }
-        float weight = exp32(s - m);
+        float weight = exp_of(s - m);
         sum += weight;
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            u32 i = lane32() + 32 * j;
-            if (i < dv) out[j] = fma32(weight, element(v_row, i, args.v_type), out[j]);
+            u32 i = lane() + 32 * j;
+            if (i < dv) out[j] = fused(weight, element(v_row, i, args.v_type), out[j]);
         }
     }
 #pragma unroll
-    for (int j = 0; j < N; j++) merged[group()][lane32() + 32 * j] = out[j];
-    if (lane32() == 0) {
+    for (int j = 0; j < N; j++) merged[group()][lane() + 32 * j] = out[j];
+    if (lane() == 0) {
         most[group()] = m;
         sums[group()] = sum;
     }
     barrier();
-    float all = max32(max32(most[0], most[1]), max32(most[2], most[3]));
-    if (args.sinks) all = max32(all, args.sinks[head]);
-    float total = args.sinks ? exp32(args.sinks[head] - all) : 0.0f;
+    float all = maximum(maximum(most[0], most[1]), maximum(most[2], most[3]));
+    if (args.sinks) all = maximum(all, args.sinks[head]);
+    float total = args.sinks ? exp_of(args.sinks[head] - all) : 0.0f;
     float factor[4];
     for (u32 g = 0; g < 4; g++) {
-        factor[g] = sums[g] > 0 ? exp32(most[g] - all) : 0.0f;
+        factor[g] = sums[g] > 0 ? exp_of(most[g] - all) : 0.0f;
         total += sums[g] * factor[g];
     }
     float *row = (float *)((char *)args.out + args.out_nb[0] * head + args.out_nb[1] * t);
     for (u32 i = tid(); i < dv; i += 128) {
         float y = 0;
-        for (u32 g = 0; g < 4; g++) y = fma32(merged[g][i], factor[g], y);
-        row[i] = div32(y, total);
+        for (u32 g = 0; g < 4; g++) y = fused(merged[g][i], factor[g], y);
+        row[i] = divide(y, total);
     }
 }
 
-KERNEL(128) attention_64(AttentionArgs args) { attend<2>(args); }
-KERNEL(128) attention_128(AttentionArgs args) { attend<4>(args); }
-KERNEL(128) attention_256(AttentionArgs args) { attend<8>(args); }
-KERNEL(128) attention_512(AttentionArgs args) { attend<16>(args); }
+KERNEL LAUNCH_BOUNDS(128, 1) attention_64(AttentionArgs args) { attend<2>(args); }
+KERNEL LAUNCH_BOUNDS(128, 1) attention_128(AttentionArgs args) { attend<4>(args); }
+KERNEL LAUNCH_BOUNDS(128, 1) attention_256(AttentionArgs args) { attend<8>(args); }
+KERNEL LAUNCH_BOUNDS(128, 1) attention_512(AttentionArgs args) { attend<16>(args); }

@@ -30,13 +30,13 @@ DEVICE i64 row_offset(const i64 *nb, const i32 *ne, u32 row) {
 }
 
 // which: 0 a + f0·b, 1 a·b, 2 + n: activation n of a, times b.
-KERNEL(256) binary(ElementArgs args) {
+KERNEL LAUNCH_BOUNDS(256, 1) binary(ElementArgs args) {
     grid_release();
     grid_wait();
     u32 i = bid_x() * 256 + tid();
     if (i >= (u32)args.ne[0]) return;
     u32 rows = (u32)(args.ne[1] * args.ne[2] * args.ne[3]);
-    for (u32 row = bid_y(); row < rows; row += gdim_y()) {
+    for (u32 row = bid_y(); row < rows; row += grid_y()) {
         float a = ((const float *)((const char *)args.a + row_offset(args.a_nb, args.ne, row)))[i];
         float b = ((const float *)((const char *)args.b + row_offset(args.b_nb, args.ne, row)))[i * args.b_step];
         float y = args.which == 0 ? a + args.f0 * b : args.which == 1 ? a * b : gated(args.which - 2, a, b, args.f0, args.f1);
@@ -45,13 +45,13 @@ KERNEL(256) binary(ElementArgs args) {
 }
 
 // which: 0 f0·x + f1, 1 + n: function n.
-KERNEL(256) unary(ElementArgs args) {
+KERNEL LAUNCH_BOUNDS(256, 1) unary(ElementArgs args) {
     grid_release();
     grid_wait();
     u32 i = bid_x() * 256 + tid();
     if (i >= (u32)args.ne[0]) return;
     u32 rows = (u32)(args.ne[1] * args.ne[2] * args.ne[3]);
-    for (u32 row = bid_y(); row < rows; row += gdim_y()) {
+    for (u32 row = bid_y(); row < rows; row += grid_y()) {
         float x = ((const float *)((const char *)args.a + row_offset(args.a_nb, args.ne, row)))[i];
         float y = args.which == 0 ? x * args.f0 + args.f1 : unary_of(args.which - 1, x, args.f0);
         ((float *)((char *)args.out + row_offset(args.out_nb, args.ne, row)))[i] = y;
@@ -59,13 +59,13 @@ KERNEL(256) unary(ElementArgs args) {
 }
 
 // Types 0 F32, 1 F16, 30 BF16. Equal types move bits, so that no NaN changes.
-KERNEL(256) copy(ElementArgs args) {
+KERNEL LAUNCH_BOUNDS(256, 1) copy(ElementArgs args) {
     grid_release();
     grid_wait();
     u32 i = bid_x() * 256 + tid();
     if (i >= (u32)args.ne[0]) return;
     u32 rows = (u32)(args.ne[1] * args.ne[2] * args.ne[3]);
-    for (u32 row = bid_y(); row < rows; row += gdim_y()) {
+    for (u32 row = bid_y(); row < rows; row += grid_y()) {
         const char *from = (const char *)args.a + row_offset(args.a_nb, args.ne, row);
         char *to = (char *)args.out + row_offset(args.out_nb, args.ne, row);
         if (args.a_type == args.out_type) {
@@ -74,9 +74,9 @@ KERNEL(256) copy(ElementArgs args) {
             continue;
         }
         float x = args.a_type == 0   ? ((const float *)from)[i]
-                  : args.a_type == 1 ? f16_to_f32(((const u16 *)from)[i])
-                                     : bf16_to_f32(((const u16 *)from)[i]);
+                  : args.a_type == 1 ? half_to_float(((const u16 *)from)[i])
+                                     : bf16_to_float(((const u16 *)from)[i]);
         if (args.out_type == 0) ((float *)to)[i] = x;
-        else ((u16 *)to)[i] = args.out_type == 1 ? f32_to_f16(x) : f32_to_bf16(x);
+        else ((u16 *)to)[i] = args.out_type == 1 ? float_to_half(x) : float_to_bf16(x);
     }
 }

@@ -1,4 +1,4 @@
-// Ops over whole rows: RmsNorm, L2Norm, Softmax, ArgMax, and the norm that decoding uses, fma32 with what stands around it.
+// Ops over whole rows: RmsNorm, L2Norm, Softmax, ArgMax, and the norm that decoding uses, fused with what stands around it.
 //
 // Launch: one block a row, 32 threads for rows of up to 256 elements and 256 beyond (a sum's order depends on the row's length
 // alone). Rows need 4-byte alignment only; `norm_q8` needs rows of a multiple of 32 elements at 16 bytes. Tolerances: 6 units
@@ -18,7 +18,7 @@ struct RowArgs {
     float f0;
 };
 
-KERNEL(256) rows(RowArgs args) {
+KERNEL LAUNCH_BOUNDS(256, 1) rows(RowArgs args) {
     grid_release();
     grid_wait();
     SHARED float room[33];
@@ -30,20 +30,20 @@ KERNEL(256) rows(RowArgs args) {
     u32 n = (u32)args.ne[0];
     if (args.which == 2) {
         float greatest = float_of(0xff800000u);
-        for (u32 i = tid(); i < n; i += bdim()) greatest = max32(greatest, x[i] * args.f0);
+        for (u32 i = tid(); i < n; i += block_size()) greatest = maximum(greatest, x[i] * args.f0);
         greatest = block_max(greatest, room);
         float sum = 0;
-        for (u32 i = tid(); i < n; i += bdim()) sum += exp32(x[i] * args.f0 - greatest);
+        for (u32 i = tid(); i < n; i += block_size()) sum += exp_of(x[i] * args.f0 - greatest);
         sum = block_sum(sum, room);
-        for (u32 i = tid(); i < n; i += bdim()) out[i] = div32(exp32(x[i] * args.f0 - greatest), sum);
+        for (u32 i = tid(); i < n; i += block_size()) out[i] = divide(exp_of(x[i] * args.f0 - greatest), sum);
         return;
     }
     float sum = 0;
-    for (u32 i = tid(); i < n; i += bdim()) sum = fma32(x[i], x[i], sum);
+    for (u32 i = tid(); i < n; i += block_size()) sum = fused(x[i], x[i], sum);
     sum = block_sum(sum, room);
-    float root = args.which == 0 ? sqrt32(div32(sum, (float)n) + args.f0) : sqrt32(sum + args.f0);
-    float factor = div32(1.0f, root);
-    for (u32 i = tid(); i < n; i += bdim()) {
+    float root = args.which == 0 ? square_root(divide(sum, (float)n) + args.f0) : square_root(sum + args.f0);
+    float factor = divide(1.0f, root);
+    for (u32 i = tid(); i < n; i += block_size()) {
         float y = x[i] * factor;
         out[i] = args.w ? y * args.w[i] : y;
     }
@@ -58,7 +58,7 @@ struct ArgMaxArgs {
 };
 
 // 1024 threads a row. Equal values: the lowest index.
-KERNEL(1024) arg_max(ArgMaxArgs args) {
+KERNEL LAUNCH_BOUNDS(1024, 1) arg_max(ArgMaxArgs args) {
     grid_release();
     grid_wait();
     SHARED float values[32];
@@ -66,7 +66,7 @@ KERNEL(1024) arg_max(ArgMaxArgs args) {
     const float *x = args.x + args.x_stride * bid_x();
     float best = float_of(0xff800000u);
     i32 place = 0x7fffffff;
-    for (i32 i = (i32)tid(); i < args.n; i += (i32)bdim()) {
+    for (i32 i = (i32)tid(); i < args.n; i += (i32)block_size()) {
         float value = x[i];
         if (value > best || place == 0x7fffffff) {
             best = value;
@@ -74,20 +74,20 @@ KERNEL(1024) arg_max(ArgMaxArgs args) {
         }
     }
     for (u32 mask = 16; mask > 0; mask /= 2) {
-        float value = lane_xor(best, mask);
-        i32 other = lane_xor(place, mask);
+        float value = shfl_xor(best, mask);
+        i32 other = shfl_xor_i(place, mask);
         if (other != 0x7fffffff && (place == 0x7fffffff || value > best || (value == best && other < place))) {
             best = value;
             place = other;
         }
     }
-    if (lane32() == 0) {
+    if (lane() == 0) {
         values[group()] = best;
         places[group()] = place;
     }
     barrier();
     if (tid() != 0) return;
-    for (u32 i = 1; i < bdim() / LANES; i++) {
+    for (u32 i = 1; i < block_size() / LANES; i++) {
         i32 other = places[i];
         if (other != 0x7fffffff && (place == 0x7fffffff || values[i] > best || (values[i] == best && other < place))) {
             best = values[i];
@@ -107,7 +107,7 @@ struct NormQ8Args {
     float *out;
     // The rounded form, or null: signed bytes [n], then (scale, scale · sum) per 32.
     i8 *q;
-    f32x2 *ds;
+    float2_t *ds;
     // The same as halves, or null.
     u16 *h;
     i64 x_stride;
@@ -119,59 +119,59 @@ struct NormQ8Args {
 };
 
 // Bytes of four numbers rounded to `1 / inverse`, and their sum.
-DEVICE i32 pack4(f32x4 v, float inverse, i32 &sum) {
-    i32 a = round32(v.x * inverse), b = round32(v.y * inverse);
-    i32 c = round32(v.z * inverse), d = round32(v.w * inverse);
+DEVICE i32 pack4(float4_t v, float inverse, i32 &sum) {
+    i32 a = nearest(v.x * inverse), b = nearest(v.y * inverse);
+    i32 c = nearest(v.z * inverse), d = nearest(v.w * inverse);
     sum = a + b + c + d;
     return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
 }
 
 // One row a block of 256 threads, rows of up to 8192 elements: the row stays in registers between its sum and its use.
-KERNEL(256) norm_q8(NormQ8Args args) {
+KERNEL LAUNCH_BOUNDS(256, 1) norm_q8(NormQ8Args args) {
     grid_release();
     grid_wait();
     SHARED float room[33];
     u32 row = bid_x(), n = (u32)args.n;
     const float *x = args.x + args.x_stride * row;
-    f32x4 v[8];
+    float4_t v[8];
     float sum = 0;
 #pragma unroll
     for (u32 j = 0; j < 8; j++) {
         u32 i = (j * 256 + tid()) * 4;
         v[j] = {0, 0, 0, 0};
         if (i < n) {
-            v[j] = *(const f32x4 *)(x + i);
+            v[j] = *(const float4_t *)(x + i);
             if (args.add) {
-                f32x4 b = *(const f32x4 *)(args.add + args.add_stride * row + i);
+                float4_t b = *(const float4_t *)(args.add + args.add_stride * row + i);
                 v[j] = {v[j].x + b.x, v[j].y + b.y, v[j].z + b.z, v[j].w + b.w};
-                *(f32x4 *)(args.sum_out + args.sum_stride * row + i) = v[j];
+                *(float4_t *)(args.sum_out + args.sum_stride * row + i) = v[j];
             }
         }
         sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
     }
     sum = block_sum(sum, room);
-    float factor = div32(1.0f, sqrt32(div32(sum, (float)n) + args.eps));
+    float factor = divide(1.0f, square_root(divide(sum, (float)n) + args.eps));
 #pragma unroll
     for (u32 j = 0; j < 8; j++) {
         // Whole groups of lanes go on together: n is a multiple of 32, so eight lanes are all in or all out.
         u32 i = (j * 256 + tid()) * 4;
         if (j * 1024 >= n) break;
-        f32x4 w = {1, 1, 1, 1};
-        if (args.w && i < n) w = *(const f32x4 *)(args.w + i);
-        f32x4 y = {v[j].x * factor * w.x, v[j].y * factor * w.y, v[j].z * factor * w.z, v[j].w * factor * w.w};
-        if (i < n && args.out) *(f32x4 *)(args.out + args.out_stride * row + i) = y;
+        float4_t w = {1, 1, 1, 1};
+        if (args.w && i < n) w = *(const float4_t *)(args.w + i);
+        float4_t y = {v[j].x * factor * w.x, v[j].y * factor * w.y, v[j].z * factor * w.z, v[j].w * factor * w.w};
+        if (i < n && args.out) *(float4_t *)(args.out + args.out_stride * row + i) = y;
         if (i < n && args.h) {
-            u32 low = (u32)f32_to_f16(y.x) | (u32)f32_to_f16(y.y) << 16;
-            u32 high = (u32)f32_to_f16(y.z) | (u32)f32_to_f16(y.w) << 16;
-            *(u32x2 *)(args.h + (i64)n * row + i) = {low, high};
+            u32 low = (u32)float_to_half(y.x) | (u32)float_to_half(y.y) << 16;
+            u32 high = (u32)float_to_half(y.z) | (u32)float_to_half(y.w) << 16;
+            *(int2_t *)(args.h + (i64)n * row + i) = {(i32)low, (i32)high};
         }
         if (args.q) {
-            float most = max32(max32(abs32(y.x), abs32(y.y)), max32(abs32(y.z), abs32(y.w)));
-            for (u32 mask = 4; mask > 0; mask /= 2) most = max32(most, lane_xor(most, mask));
-            float inverse = most > 0 ? div32(127.0f, most) : 0.0f;
+            float most = maximum(maximum(absolute(y.x), absolute(y.y)), maximum(absolute(y.z), absolute(y.w)));
+            for (u32 mask = 4; mask > 0; mask /= 2) most = maximum(most, shfl_xor(most, mask));
+            float inverse = most > 0 ? divide(127.0f, most) : 0.0f;
             i32 total;
             i32 packed = pack4(y, inverse, total);
-            for (u32 mask = 4; mask > 0; mask /= 2) total += lane_xor(total, mask);
+            for (u32 mask = 4; mask > 0; mask /= 2) total += shfl_xor_i(total, mask);
             if (i < n) {
                 *(i32 *)(args.q + (i64)n * row + i) = packed;
                 float d = most * (1.0f / 127.0f);

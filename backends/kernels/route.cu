@@ -23,7 +23,7 @@ struct RouterArgs {
     float least;
 };
 
-KERNEL(32) router(RouterArgs args) {
+KERNEL LAUNCH_BOUNDS(32, 1) router(RouterArgs args) {
     grid_release();
     grid_wait();
     SHARED float score[1024];
@@ -33,24 +33,24 @@ KERNEL(32) router(RouterArgs args) {
     const float *logits = (const float *)((const char *)args.logits + args.logits_nb * t);
     float none = float_of(0xff800000u);
     float greatest = none, sum = 0;
-    for (u32 i = lane32(); i < n; i += LANES) greatest = max32(greatest, logits[i]);
-    greatest = greatest32(greatest);
+    for (u32 i = lane(); i < n; i += LANES) greatest = maximum(greatest, logits[i]);
+    greatest = group_max(greatest);
     if (args.score == 0) {
-        for (u32 i = lane32(); i < n; i += LANES) sum += exp32(logits[i] - greatest);
-        sum = sum32(sum);
+        for (u32 i = lane(); i < n; i += LANES) sum += exp_of(logits[i] - greatest);
+        sum = group_sum(sum);
     }
-    for (u32 i = lane32(); i < n; i += LANES) {
+    for (u32 i = lane(); i < n; i += LANES) {
         float x = logits[i], s = x;
-        if (args.score == 0) s = div32(exp32(x - greatest), sum);
+        if (args.score == 0) s = divide(exp_of(x - greatest), sum);
         else if (args.score == 2) s = sigmoid_of(x);
-        else if (args.score == 3) s = sqrt32(softplus_of(x));
+        else if (args.score == 3) s = square_root(softplus_of(x));
         score[i] = s;
         biased[i] = args.bias ? s + args.bias[i] : s;
     }
     barrier();
     if (args.groups > 0) {
         u32 size = n / (u32)args.groups;
-        for (u32 g = lane32(); g < (u32)args.groups; g += LANES) {
+        for (u32 g = lane(); g < (u32)args.groups; g += LANES) {
             float first = none, second = none;
             for (u32 i = g * size; i < (g + 1) * size; i++) {
                 float s = biased[i];
@@ -72,7 +72,7 @@ KERNEL(32) router(RouterArgs args) {
             }
         }
         barrier();
-        for (u32 i = lane32(); i < n; i += LANES)
+        for (u32 i = lane(); i < n; i += LANES)
             if (group_score[i / size] == group_score[i / size]) biased[i] = float_of(0x7fc00000u);
         barrier();
     }
@@ -83,7 +83,7 @@ KERNEL(32) router(RouterArgs args) {
     for (i32 round = 0; round < args.k; round++) {
         float best = none;
         i32 place = 0x7fffffff;
-        for (u32 i = lane32(); i < n; i += LANES) {
+        for (u32 i = lane(); i < n; i += LANES) {
             float s = biased[i];
             if (s == s && (place == 0x7fffffff || s > best)) {
                 best = s;
@@ -91,8 +91,8 @@ KERNEL(32) router(RouterArgs args) {
             }
         }
         for (u32 mask = 16; mask > 0; mask /= 2) {
-            float value = lane_xor(best, mask);
-            i32 other = lane_xor(place, mask);
+            float value = shfl_xor(best, mask);
+            i32 other = shfl_xor_i(place, mask);
             if (other != 0x7fffffff && (place == 0x7fffffff || value > best || (value == best && other < place))) {
                 best = value;
                 place = other;
@@ -102,7 +102,7 @@ KERNEL(32) router(RouterArgs args) {
         if (place == 0x7fffffff) place = round < (i32)n ? round : 0;
         float w = score[place];
         if (round == 0) chosen_greatest = w;
-        if (args.score == 1) w = exp32(w - chosen_greatest);
+        if (args.score == 1) w = exp_of(w - chosen_greatest);
         total += w;
         barrier();
         if (tid() == 0) {
@@ -115,14 +115,14 @@ KERNEL(32) router(RouterArgs args) {
     if (tid() != 0) return;
     for (i32 j = 0; j < args.k; j++) {
         float w = weights[j];
-        if (args.score == 1) w = div32(w, total);
+        if (args.score == 1) w = divide(w, total);
         weights[j] = w;
     }
     if (args.normalise) {
         float all = 0;
         for (i32 j = 0; j < args.k; j++) all += weights[j];
-        all = max32(all, args.least);
-        for (i32 j = 0; j < args.k; j++) weights[j] = div32(weights[j], all);
+        all = maximum(all, args.least);
+        for (i32 j = 0; j < args.k; j++) weights[j] = divide(weights[j], all);
     }
     for (i32 j = 0; j < args.k; j++) weights[j] *= args.factor;
 }
@@ -141,7 +141,7 @@ struct CombineArgs {
     i32 k;
 };
 
-KERNEL(256) combine(CombineArgs args) {
+KERNEL LAUNCH_BOUNDS(256, 1) combine(CombineArgs args) {
     grid_release();
     grid_wait();
     u32 i = bid_x() * 256 + tid(), t = bid_y();
@@ -163,7 +163,7 @@ struct GatherArgs {
     i32 n;
 };
 
-KERNEL(256) gather(GatherArgs args) {
+KERNEL LAUNCH_BOUNDS(256, 1) gather(GatherArgs args) {
     grid_release();
     grid_wait();
     u32 i = bid_x() * 256 + tid(), o = bid_y();

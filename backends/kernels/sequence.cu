@@ -1,4 +1,4 @@
-// Position and cache: Rope, KvStore, and both fma32 with the head norms for decoding.
+// Position and cache: Rope, KvStore, and both fused with the head norms for decoding.
 //
 // Launch: `rope` and `kv_store` grid (heads, tokens), 64 threads; `heads` grid (ceil(all heads / 4), tokens), 128 threads, 32 lanes a
 // head of at most 512 elements. Rope is within 3 units of the scalar op; storing is exact (to nearest, ties to even).
@@ -19,7 +19,7 @@ struct RopeArgs {
     i32 style;
 };
 
-KERNEL(64) rope(RopeArgs args) {
+KERNEL LAUNCH_BOUNDS(64, 1) rope(RopeArgs args) {
     grid_release();
     grid_wait();
     u32 head = bid_x(), t = bid_y();
@@ -27,7 +27,7 @@ KERNEL(64) rope(RopeArgs args) {
     float *out = (float *)((char *)args.out + args.out_nb[0] * head + args.out_nb[1] * t);
     const char *row = (const char *)args.table + args.table_nb[1] * args.rows[t];
     u32 half = (u32)args.rotated / 2;
-    for (u32 i = tid(); i < half; i += bdim()) {
+    for (u32 i = tid(); i < half; i += block_size()) {
         const float *pair = (const float *)(row + args.table_nb[0] * i);
         float c = pair[0], s = pair[1];
         u32 a = args.style == 0 ? 2 * i : i, b = args.style == 0 ? 2 * i + 1 : i + half;
@@ -35,7 +35,7 @@ KERNEL(64) rope(RopeArgs args) {
         out[a] = xa * c - xb * s;
         out[b] = xa * s + xb * c;
     }
-    for (u32 i = (u32)args.rotated + tid(); i < (u32)args.d; i += bdim()) out[i] = x[i];
+    for (u32 i = (u32)args.rotated + tid(); i < (u32)args.d; i += block_size()) out[i] = x[i];
 }
 
 struct StoreArgs {
@@ -60,17 +60,17 @@ DEVICE i64 cell_of(const i32 *pages, i64 pages_nb, i32 sequence, i32 position, i
 
 DEVICE void store_one(void *to, u32 i, float x, i32 type) {
     if (type == 0) ((float *)to)[i] = x;
-    else ((u16 *)to)[i] = type == 1 ? f32_to_f16(x) : f32_to_bf16(x);
+    else ((u16 *)to)[i] = type == 1 ? float_to_half(x) : float_to_bf16(x);
 }
 
-KERNEL(64) kv_store(StoreArgs args) {
+KERNEL LAUNCH_BOUNDS(64, 1) kv_store(StoreArgs args) {
     grid_release();
     grid_wait();
     u32 head = bid_x(), t = bid_y();
     const float *x = (const float *)((const char *)args.x + args.x_nb[0] * head + args.x_nb[1] * t);
     i64 cell = cell_of(args.pages, args.pages_nb, args.sequence[t], args.position[t], args.page_bits);
     void *to = (char *)args.cache + args.cache_nb[0] * head + args.cache_nb[1] * cell;
-    for (u32 i = tid(); i < (u32)args.d; i += bdim()) store_one(to, i, x[i], args.type);
+    for (u32 i = tid(); i < (u32)args.d; i += block_size()) store_one(to, i, x[i], args.type);
 }
 
 struct HeadsArgs {
@@ -113,12 +113,12 @@ DEVICE void prepare_head(float *row, float *x, const float *gamma, float eps, co
     float factor = 1.0f;
     if (gamma) {
         float sum = 0;
-        for (u32 i = lane32(); i < d; i += LANES) sum = fma32(x[i], x[i], sum);
-        sum = sum32(sum);
-        factor = div32(1.0f, sqrt32(div32(sum, (float)d) + eps));
+        for (u32 i = lane(); i < d; i += LANES) sum = fused(x[i], x[i], sum);
+        sum = group_sum(sum);
+        factor = divide(1.0f, square_root(divide(sum, (float)d) + eps));
     }
     const char *angles = (const char *)args.table + args.table_nb[1] * args.rows[t];
-    for (u32 i = lane32(); i < half; i += LANES) {
+    for (u32 i = lane(); i < half; i += LANES) {
         const float *pair = (const float *)(angles + args.table_nb[0] * i);
         float c = pair[0], s = pair[1];
         u32 a = args.style == 0 ? 2 * i : i, b = args.style == 0 ? 2 * i + 1 : i + half;
@@ -130,10 +130,10 @@ DEVICE void prepare_head(float *row, float *x, const float *gamma, float eps, co
         row[a] = xa * c - xb * s;
         row[b] = xa * s + xb * c;
     }
-    for (u32 i = (u32)args.rotated + lane32(); i < d; i += LANES) row[i] = gamma ? x[i] * factor * gamma[i] : x[i];
+    for (u32 i = (u32)args.rotated + lane(); i < d; i += LANES) row[i] = gamma ? x[i] * factor * gamma[i] : x[i];
 }
 
-KERNEL(128) heads(HeadsArgs args) {
+KERNEL LAUNCH_BOUNDS(128, 1) heads(HeadsArgs args) {
     grid_release();
     grid_wait();
     SHARED float rows[4][512];
@@ -151,15 +151,15 @@ KERNEL(128) heads(HeadsArgs args) {
     }
     barrier();
     if (is_q || is_k)
-        for (u32 i = lane32(); i < (u32)args.d; i += LANES) x[i] = row[i];
+        for (u32 i = lane(); i < (u32)args.d; i += LANES) x[i] = row[i];
     if (is_q || !(is_k || is_v)) return;
     i64 cell = cell_of(args.pages, args.pages_nb, args.sequence[t], args.position[t], args.page_bits);
     if (is_k) {
         void *to = (char *)args.k_cache + args.k_cache_nb[0] * (head - n_q) + args.k_cache_nb[1] * cell;
-        for (u32 i = lane32(); i < (u32)args.d; i += LANES) store_one(to, i, row[i], args.k_type);
+        for (u32 i = lane(); i < (u32)args.d; i += LANES) store_one(to, i, row[i], args.k_type);
     } else {
         const float *v = (const float *)((const char *)args.v + args.v_nb[0] * (head - n_q - n_kv) + args.v_nb[1] * t);
         void *to = (char *)args.v_cache + args.v_cache_nb[0] * (head - n_q - n_kv) + args.v_cache_nb[1] * cell;
-        for (u32 i = lane32(); i < (u32)args.dv; i += LANES) store_one(to, i, v[i], args.v_type);
+        for (u32 i = lane(); i < (u32)args.dv; i += LANES) store_one(to, i, v[i], args.v_type);
     }
 }
