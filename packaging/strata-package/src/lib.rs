@@ -2,7 +2,10 @@
 
 pub mod archive_write;
 mod error;
+pub mod licences;
 pub mod sign;
+pub mod stage;
+pub mod stray;
 pub mod trust;
 
 pub use error::PackageError;
