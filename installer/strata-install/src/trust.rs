@@ -6,9 +6,11 @@
 use crate::disk::Disk;
 use crate::release::Signed;
 use crate::{InstallError, InstallRoot};
-use minisign_verify::{PublicKey as VerifyKey, Signature};
 use std::path::{Path, PathBuf};
-use strata_manifest::{Document, KEYS_FILE, KeyList, PinnedTrust, PublicKey, Release, Trust, TrustRoot, UtcTime};
+use strata_manifest::{
+    Document, KEYS_FILE, KeyList, PinnedTrust, PublicKey, RELEASE_FILE, Release, Trust, TrustRoot, UtcTime,
+};
+use strata_package::sign::verify_bytes;
 
 /// Keys that are believed before any release was seen.
 #[derive(Debug, Clone, Default)]
@@ -141,32 +143,30 @@ fn by_signature(
         after.roots.clone_from(&keys.named);
         after.keys.clear();
     }
-    if let Some(key) = signer(roots.iter().chain(direct), &signed.index, signature) {
-        return Ok(make(key.id.clone()));
-    }
-    let why = match listed_keys(signed, roots, after, now) {
-        Ok(listed) => {
-            if let Some(key) = signer(listed.keys.iter(), &signed.index, signature) {
-                return Ok(make(key.id.clone()));
-            }
-            "no key of its key list made the signature of the index, or the index was changed after it was signed"
-                .to_owned()
-        }
+    let all: Vec<PublicKey> = roots.iter().chain(direct).cloned().collect();
+    let by_known = match signer(&all, RELEASE_FILE, &signed.index, signature) {
+        Ok(key_id) => return Ok(make(key_id)),
         Err(why) => why,
     };
-    Err(refuse(why))
+    match listed_keys(signed, roots, after, now).map_err(&refuse)? {
+        // Signed neither by a known key nor through a list of one.
+        None => Err(refuse(format!("the signature of the index does not count: {by_known}"))),
+        Some(list) => signer(&list.keys, RELEASE_FILE, &signed.index, signature)
+            .map(make)
+            .map_err(|why| refuse(format!("the signature of the index does not count: {why}"))),
+    }
 }
 
-/// The key list, when one of the roots signed it.
-fn listed_keys(signed: &Signed, roots: &[PublicKey], after: &mut PinnedTrust, now: UtcTime) -> Result<KeyList, String> {
-    let not_ours = || {
-        "none of the trusted keys made the signature of the index, or the index was changed after it was signed"
-            .to_owned()
-    };
-    let (Some(bytes), Some(signature)) = (&signed.keys, &signed.keys_signature) else { return Err(not_ours()) };
-    if signer(roots.iter(), bytes, signature).is_none() {
-        return Err("none of the trusted keys made the signature of its key list".to_owned());
-    }
+/// The key list, when there is one; it has to be signed by one of the roots.
+fn listed_keys(
+    signed: &Signed,
+    roots: &[PublicKey],
+    after: &mut PinnedTrust,
+    now: UtcTime,
+) -> Result<Option<KeyList>, String> {
+    let (Some(bytes), Some(signature)) = (&signed.keys, &signed.keys_signature) else { return Ok(None) };
+    signer(roots, KEYS_FILE, bytes, signature)
+        .map_err(|why| format!("the signature of its key list does not count: {why}"))?;
     let list = parse_keys(bytes)?;
     if list.serial < after.highest_keys_serial {
         return Err(format!(
@@ -178,39 +178,32 @@ fn listed_keys(signed: &Signed, roots: &[PublicKey], after: &mut PinnedTrust, no
         return Err(format!("its key list expired at {}", list.expires));
     }
     after.highest_keys_serial = list.serial;
-    Ok(list)
+    Ok(Some(list))
 }
 
 fn parse_keys(bytes: &[u8]) -> Result<KeyList, String> {
     let text = String::from_utf8_lossy(bytes);
-    let mut list = KeyList::parse(&text, Path::new(KEYS_FILE)).map_err(|error| error.to_string())?;
-    list.keys.retain(|key| !key.revoked);
-    Ok(list)
+    KeyList::parse(&text, Path::new(KEYS_FILE)).map_err(|error| error.to_string())
 }
 
 /// No key is known: the release's own keys are taken, once, and said so. What is pinned is the root
 /// where the folder shows one, else the keys of its list.
 fn first_use(signed: &Signed, signature: &str, after: &mut PinnedTrust, now: UtcTime) -> Result<Trust, String> {
-    let roots: Vec<PublicKey> =
-        signed.root.iter().flat_map(|text| text.lines()).filter_map(|line| public_key(line.trim())).collect();
-    if let Some(key) = signer(roots.iter(), &signed.index, signature) {
-        let key_id = key.id.clone();
+    let lines = signed.root.iter().flat_map(|text| text.lines());
+    let roots: Vec<PublicKey> = lines.filter_map(|line| public_key(line.trim())).collect();
+    if let Ok(key_id) = signer(&roots, RELEASE_FILE, &signed.index, signature) {
         after.roots = roots;
         return Ok(Trust::FirstUse { key_id });
     }
-    let Some(bytes) = &signed.keys else {
-        return Err(
-            "it is signed, and neither a key for it is known here nor does it bring a list of its keys".to_owned()
-        );
+    let none =
+        || "it is signed, and neither a key for it is known here nor does it bring a list of its keys".to_owned();
+    let list = if roots.is_empty() {
+        parse_keys(signed.keys.as_ref().ok_or_else(none)?)?
+    } else {
+        listed_keys(signed, &roots, after, now)?.ok_or_else(none)?
     };
-    let list = if roots.is_empty() { parse_keys(bytes)? } else { listed_keys(signed, &roots, after, now)? };
-    let Some(key) = signer(list.keys.iter(), &signed.index, signature) else {
-        return Err(
-            "no key of its key list made the signature of the index, or the index was changed after it was signed"
-                .to_owned(),
-        );
-    };
-    let key_id = key.id.clone();
+    let key_id = signer(&list.keys, RELEASE_FILE, &signed.index, signature)
+        .map_err(|why| format!("the signature of the index does not count: {why}"))?;
     if roots.is_empty() {
         after.keys = list.keys;
         after.highest_keys_serial = list.serial;
@@ -220,19 +213,14 @@ fn first_use(signed: &Signed, signature: &str, after: &mut PinnedTrust, now: Utc
     Ok(Trust::FirstUse { key_id })
 }
 
-/// The first of these keys that made the signature over the bytes.
-fn signer<'k>(mut keys: impl Iterator<Item = &'k PublicKey>, bytes: &[u8], signature: &str) -> Option<&'k PublicKey> {
-    let signature = Signature::decode(signature).ok()?;
-    keys.find(|key| {
-        !key.revoked
-            && VerifyKey::from_base64(&key.public).is_ok_and(|public| public.verify(bytes, &signature, false).is_ok())
-    })
+/// The key among these that made the signature over the bytes of the file of that name, or why none did.
+fn signer(keys: &[PublicKey], name: &str, bytes: &[u8], signature: &str) -> Result<String, String> {
+    verify_bytes(keys, name, bytes, signature).map(|signed| signed.key_id)
 }
 
 /// A key from its base64 line, with the number that minisign prints for it.
 fn public_key(line: &str) -> Option<PublicKey> {
-    VerifyKey::from_base64(line).ok()?;
-    let bytes = base64(line)?;
+    let bytes = base64(line).filter(|bytes| bytes.len() == 42 && bytes.starts_with(b"Ed"))?;
     let id: Vec<String> = bytes.get(2..10)?.iter().rev().map(|byte| format!("{byte:02X}")).collect();
     Some(PublicKey { id: id.concat(), public: line.to_owned(), comment: String::new(), revoked: false })
 }

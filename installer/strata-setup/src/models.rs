@@ -41,10 +41,8 @@ impl Shelf {
     pub(crate) fn open(args: &InstallArgs, opened: &Opened) -> Outcome<Shelf> {
         let catalog = catalog(args.catalog.as_deref())?;
         let list = opened.folder.path().join(DOWNLOAD_FILE);
-        let downloaded = match list.is_file() {
-            true => Some((opened.folder.path().to_owned(), DownloadFolder::read(&list)?)),
-            false => None,
-        };
+        let downloaded =
+            if list.is_file() { Some((opened.folder.path().to_owned(), DownloadFolder::read(&list)?)) } else { None };
         let base = opened.base.clone().unwrap_or_else(|| format!("{}/", opened.folder.path().display()));
         Ok(Shelf { catalog, offered: opened.release.models.clone(), base, downloaded })
     }
@@ -63,7 +61,7 @@ impl Shelf {
             return Ok(request);
         }
         if let Some(model) = self.offered.iter().find(|model| model.name == canonical) {
-            return Ok(self.from_release(model));
+            return Ok(self.of_release(model));
         }
         if let Some(model) = self.catalog.find(text) {
             let local = vec![None; model.files.len()];
@@ -124,7 +122,7 @@ impl Shelf {
         Ok(Some(Request { model, reason, local, adopted: false }))
     }
 
-    fn from_release(&self, found: &ReleaseModel) -> Request {
+    fn of_release(&self, found: &ReleaseModel) -> Request {
         let files = found.files.iter().map(|file| {
             let source = match (&file.path, &file.url) {
                 (Some(path), _) => format!("{}{path}", self.base),

@@ -48,7 +48,7 @@ struct State {
 struct Total {
     bar: ProgressBar,
     done: u64,
-    total: u64,
+    of: u64,
     began: Instant,
     said: Instant,
 }
@@ -91,7 +91,7 @@ impl Progress {
         bar.set_position(done);
         bar.reset_eta();
         let now = Instant::now();
-        self.lock().total = Some(Total { bar, done, total, began: now, said: now });
+        self.lock().total = Some(Total { bar, done, of: total, began: now, said: now });
         self.event(&json!({ "event": "downloads", "done": done, "total": total }));
     }
 
@@ -124,10 +124,10 @@ impl Progress {
         if total.said.elapsed() >= EVERY {
             total.said = Instant::now();
             let seconds = total.began.elapsed().as_secs_f64().max(0.001);
-            let line = total_line(name, total.done, total.total, seconds);
+            let line = total_line(name, total.done, total.of, seconds);
             let event = json!({
                 "event": "progress", "file": name, "done": done, "total": total_of_file,
-                "all_done": total.done, "all_total": total.total,
+                "all_done": total.done, "all_total": total.of,
             });
             drop(state);
             if self.how == How::Lines {

@@ -157,6 +157,9 @@ fn component(package: &Package, version: &Version) -> Component {
     }
 }
 
+/// Bytes and mode of a file; `None` for a folder.
+type Content<'a> = Option<(&'a [u8], u32)>;
+
 fn archive(folder: &Path, package: &Package, version: &Version) -> ReleaseComponent {
     let component = component(package, version);
     let stem = component.stem();
@@ -167,7 +170,7 @@ fn archive(folder: &Path, package: &Package, version: &Version) -> ReleaseCompon
     entries.sort();
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let mut folders = std::collections::BTreeSet::new();
-    let mut all: Vec<(String, Option<(&[u8], u32)>)> = Vec::new();
+    let mut all: Vec<(String, Content<'_>)> = Vec::new();
     for (path, bytes, mode) in &entries {
         let path = format!("{stem}/{path}");
         for (end, _) in path.match_indices('/') {

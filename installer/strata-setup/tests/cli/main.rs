@@ -1,4 +1,5 @@
 //! The installer through its command line.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and says what it skips")]
 
 // One way to make releases for the tests of both installer crates.
 #[path = "../../../strata-install/tests/support/mod.rs"]
@@ -6,6 +7,7 @@
 mod releases;
 mod support;
 
+mod bootstrap;
 mod crashes;
 mod errors;
 mod flow;
