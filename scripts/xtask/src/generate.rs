@@ -35,20 +35,21 @@ fn files() -> anyhow::Result<Vec<(PathBuf, String)>> {
         let text = serde_json::to_string_pretty(&schema)? + "\n";
         files.push((root().join(format!("manifests/schemas/{name}.json")), text));
     }
-    files.push((root().join("docs/cli.md"), command_line_reference()?));
+    files.push((root().join("docs/cli.md"), command_line_reference("strata")?));
+    files.push((root().join("docs/setup-cli.md"), command_line_reference("strata-setup")?));
     files.push((root().join("docs/errors/README.md"), error_index()));
     Ok(files)
 }
 
-/// The program prints its own reference, from the same table that parses its flags.
-fn command_line_reference() -> anyhow::Result<String> {
+/// A program prints its own reference, from the same table that parses its flags.
+fn command_line_reference(package: &str) -> anyhow::Result<String> {
     let output = Command::new("cargo")
-        .args(["run", "--quiet", "--package", "strata", "--", "internal-reference"])
+        .args(["run", "--quiet", "--package", package, "--", "internal-reference"])
         .current_dir(root())
         .output()
-        .context("running strata internal-reference")?;
+        .with_context(|| format!("running {package} internal-reference"))?;
     if !output.status.success() {
-        bail!("strata internal-reference failed: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("{package} internal-reference failed: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8(output.stdout)?)
 }
