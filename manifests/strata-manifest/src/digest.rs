@@ -54,6 +54,20 @@ impl Sha256Digest {
     }
 }
 
+/// A digest in the making, for who sees the bytes pass by.
+#[derive(Debug, Clone, Default)]
+pub struct Sha256Hasher(Sha256);
+
+impl Sha256Hasher {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish(self) -> Sha256Digest {
+        Sha256Digest(self.0.finalize().into())
+    }
+}
+
 impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -29,7 +29,7 @@ pub use component::{
     AbiRange, CHUNK_BYTES, COMPONENT_FILE, Component, FileMode, HostLibrary, MAX_FILES, MAX_UNPACKED_BYTES,
     PackageFile, Role, ThirdParty, component_id,
 };
-pub use digest::Sha256Digest;
+pub use digest::{Sha256Digest, Sha256Hasher};
 pub use document::{Document, MAX_DOCUMENT_BYTES};
 pub use error::ManifestError;
 pub use path::{BadPath, MAX_PART_BYTES, MAX_PARTS, MAX_PATH_BYTES, PackagePath};

@@ -1,11 +1,16 @@
 //! How a package is made and proven: recipe, staged tree, canonical archive; the verifier; signing.
 
 pub mod archive_write;
+mod artefact;
+pub mod build;
+mod describe;
 mod error;
 pub mod licences;
+pub mod sbom;
 pub mod sign;
 pub mod stage;
 pub mod stray;
+pub mod sums;
 pub mod trust;
 
 pub use error::PackageError;
