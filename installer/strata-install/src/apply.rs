@@ -104,9 +104,7 @@ fn run(
     if let Some(link) = work.link {
         step(journal, Step::Link, observer, || make_link(root, disk, link, &mut applied.notes))?;
     }
-    if work.keep_archives {
-        keep_archives(work, &mut applied.notes);
-    }
+    keep_archives(work, &mut applied.notes);
     observer.step(Step::Finish);
     journal.close()?;
     observer.done(Step::Finish);
@@ -182,15 +180,23 @@ pub(crate) fn is_our_link(link: &Path) -> bool {
     fs_err::read_link(link).is_ok_and(|target| target.ends_with("current/bin/strata"))
 }
 
-/// The archives serve later repairs; a failure to keep them is no failure of the installation.
+/// The archives serve later repairs; a failure to keep them is no failure of the installation. What
+/// was downloaded for this is moved or removed, so that nothing lies there twice.
 fn keep_archives(work: &Apply<'_>, notes: &mut Vec<String>) {
-    let folder = work.root.archives();
+    let (folder, downloads) = (work.root.archives(), work.root.downloads());
     let keep = |archive: &ArchiveSource| -> std::io::Result<()> {
         let to = folder.join(archive.path.file_name().unwrap_or_default());
-        if to == archive.path || to.is_file() {
+        let is_download = archive.path.starts_with(&downloads);
+        if to == archive.path {
             return Ok(());
         }
+        if !work.keep_archives || to.is_file() {
+            return if is_download { work.disk.remove_file(&archive.path) } else { Ok(()) };
+        }
         work.disk.create_dir_all(&folder)?;
+        if is_download {
+            return work.disk.rename(&archive.path, &to);
+        }
         if work.disk.hard_link(&archive.path, &to).is_err() {
             work.disk.copy(&archive.path, &to, 0o644)?;
         }

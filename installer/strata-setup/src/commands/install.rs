@@ -329,6 +329,10 @@ impl Scene<'_> {
         for note in &applied.notes {
             printer::talk(&format!("note: {note}"));
         }
+        let linked = plan.steps.iter().any(|step| step.step == strata_install::Step::Link.name());
+        if let Some(folder) = env::program_folder().filter(|folder| linked && !is_on_path(folder)) {
+            printer::talk(&format!("note: {} is not on PATH; `strata` is found after adding it", folder.display()));
+        }
         for device in applied.proven.iter().filter(|device| device.passed) {
             printer::talk(&format!("plugin {} passed its check on {}", device.plugin, device.uid));
         }
@@ -387,6 +391,10 @@ impl Scene<'_> {
         }
         Ok(ExitStatus::Done)
     }
+}
+
+fn is_on_path(folder: &Path) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|entry| entry == folder))
 }
 
 /// Brings the files of a model that are nowhere yet; by file what was brought and checked.

@@ -103,3 +103,39 @@ fn a_target_is_installed_for_unproven() {
     assert_eq!(list["generations"][0]["unproven"], serde_json::json!(["hip-gfx906"]));
     assert_eq!(list["generations"][0]["plugins"], serde_json::json!(["hip-gfx906", "cpu"]));
 }
+
+/// A volume of its own, made in a namespace where that is allowed.
+fn on_volume(scene: &Scene, options: &str) -> Option<std::process::Output> {
+    let unshare = crate::support::tool("unshare", &["--map-root-user", "--mount", "true"])?;
+    fs_err::create_dir_all(scene.path("volume")).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o {options} tmpfs volume && exec {} install --backend cpu --yes --allow-unsigned --no-model \
+         --release 0.1.0 --prefix volume/strata --root root",
+        env!("CARGO_BIN_EXE_strata-setup")
+    );
+    let mut command = std::process::Command::new(unshare);
+    command.args(["--map-root-user", "--mount", "sh", "-c", &script]).current_dir(scene.path(""));
+    Some(command.env("HOME", scene.path("home")).output().unwrap())
+}
+
+#[test]
+fn a_small_volume_is_refused_before_anything_is_written() {
+    let scene = Scene::new();
+    let Some(output) = on_volume(&scene, "size=1m") else { return };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && text.contains("error[S0709]") && text.contains("free: 1.00 MiB"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_read_only_volume_is_named_with_a_way_on() {
+    let scene = Scene::new();
+    let Some(output) = on_volume(&scene, "ro") else { return };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && text.contains("error[S0711]") && text.contains("--prefix DIR"),
+        "{text}"
+    );
+}
