@@ -275,7 +275,10 @@ fn entry(line: &[u8]) -> Result<(Option<Vec<u8>>, Sha256Digest), Unread> {
         Some(rest) => (true, rest),
         None => (false, line),
     };
-    let (name, digest) = match tagged(line)? {
+    // A line that begins with a digest is never a tagged one, whatever brackets its name holds.
+    let begins_with_digest = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count() >= 32;
+    let tagged = if begins_with_digest { None } else { tagged(line)? };
+    let (name, digest) = match tagged {
         Some(found) => found,
         None => plain(line)?,
     };
