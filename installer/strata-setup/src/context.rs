@@ -10,6 +10,7 @@ use std::time::Duration;
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::installing::PREFIX_UNUSABLE;
 use strata_install::InstallRoot;
+use strata_manifest::report::Report;
 
 /// The surroundings of one command.
 #[derive(Debug)]
@@ -45,9 +46,9 @@ impl Context {
         Ok(InstallRoot::new(&self.prefix()?)?)
     }
 
-    /// Prints a document when `--json` was given, else the text as data.
-    pub(crate) fn answer(&self, text: &str, document: impl FnOnce() -> String) -> Outcome<()> {
-        let result = if self.common.json { printer::data(&document()) } else { printer::data(text) };
+    /// Prints the document when `--json` was given, else the text as data.
+    pub(crate) fn answer(&self, text: &str, document: &impl Report) -> Outcome<()> {
+        let result = if self.common.json { printer::data(&(document.to_text() + "\n")) } else { printer::data(text) };
         result.map_err(|error| no_output(&error))
     }
 }

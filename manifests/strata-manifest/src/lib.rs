@@ -19,6 +19,7 @@ mod receipt;
 mod recipe;
 mod release;
 pub mod report;
+pub mod setup_report;
 mod time;
 mod trust;
 mod version;

@@ -176,12 +176,52 @@ impl SpeedReport {
     }
 }
 
+/// `strata package build --json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PackageBuildReport {
+    /// `strata-package-build/1.0`.
+    pub schema: &'static str,
+    pub components: Vec<BuiltComponent>,
+}
+
+/// One component that was built.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct BuiltComponent {
+    /// `engine-cpu`.
+    pub id: String,
+    pub version: String,
+    /// Files that its manifest lists.
+    pub files: usize,
+    pub unpacked_bytes: u64,
+    /// Parts by others that are in it.
+    pub third_party: usize,
+    pub gpu_targets: Vec<String>,
+    pub libc_floor: Option<String>,
+    pub host_libraries: Vec<String>,
+    pub archives: Vec<BuiltArchive>,
+}
+
+/// One archive of a component.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct BuiltArchive {
+    pub path: String,
+    pub size: u64,
+    pub sha256: String,
+}
+
 /// Name and JSON schema of every document of this crate, for `cargo xtask gen`.
 pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![
         ("strata-plugin", schemars::schema_for!(crate::PluginDescriptor)),
         ("strata-receipt", schemars::schema_for!(crate::Receipt)),
         ("strata-models", schemars::schema_for!(crate::ModelStore)),
+        ("strata-installed", schemars::schema_for!(crate::setup_report::InstalledReport)),
+        ("strata-list", schemars::schema_for!(crate::setup_report::ListReport)),
+        ("strata-catalog-report", schemars::schema_for!(crate::setup_report::CatalogReport)),
+        ("strata-audit", schemars::schema_for!(crate::setup_report::AuditReport)),
+        ("strata-rollback", schemars::schema_for!(crate::setup_report::RollbackReport)),
+        ("strata-removed", schemars::schema_for!(crate::setup_report::RemovedReport)),
+        ("strata-by-hand", schemars::schema_for!(crate::setup_report::ByHandReport)),
         ("strata-pins", schemars::schema_for!(crate::PinnedTrust)),
         ("strata-plan", schemars::schema_for!(crate::InstallPlan)),
         ("strata-download", schemars::schema_for!(crate::plan::DownloadFolder)),
@@ -194,6 +234,7 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("strata-run", schemars::schema_for!(RunReport)),
         ("strata-eval", schemars::schema_for!(EvalReport)),
         ("strata-perplexity", schemars::schema_for!(PerplexityReport)),
+        ("strata-package-build", schemars::schema_for!(PackageBuildReport)),
         ("strata-bench", schemars::schema_for!(BenchReport)),
     ]
 }

@@ -10,7 +10,6 @@ use crate::models::{DOWNLOAD_FILE, Request, Shelf};
 use crate::outcome::Outcome;
 use crate::source::{self, Opened};
 use crate::{facts, interrupt, printer};
-use serde_json::json;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use strata_diag::catalogue::general::FILE_UNWRITABLE;
@@ -21,6 +20,7 @@ use strata_install::plan::machine::Machine;
 use strata_install::plan::{file_name, smallest, trust_words};
 use strata_install::{InstallError, bytes, volume_of};
 use strata_manifest::plan::{DownloadFolder, DownloadedFile, DownloadedModel};
+use strata_manifest::setup_report::{ByHandFile, ByHandReport};
 use strata_manifest::{Document, KEYS_FILE, PinnedTrust, RELEASE_FILE, ReleaseComponent, SUMS_FILE, Trust};
 
 /// An archive to fetch and why.
@@ -49,14 +49,14 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
     let list = hand_files(&opened, &parts, &requests)?;
     let text = byhand::text(&to.display().to_string(), control(&parts)?, word(args), &list, &fetching::hub());
     if args.print || args.dry_run {
-        context.answer(&text, || by_hand_json(&to, &opened, &list))?;
+        context.answer(&text, &by_hand_report(&to, &opened, &list, notes))?;
         return Ok(ExitStatus::Done);
     }
     check_space(&to, &list)?;
     let done = fetch_all(context, args, &opened, &parts, &requests, &to)?;
     write(&to.join("HOW-TO.txt"), text.as_bytes())?;
     write(&to.join(DOWNLOAD_FILE), done.to_text().as_bytes())?;
-    report(context, args, &to, &opened, &done, &notes)
+    report(context, args, &to, &opened, &done)
 }
 
 /// Facts of this machine; downloads go on when there are none.
@@ -198,21 +198,22 @@ fn hand_files(opened: &Opened, parts: &[Part<'_>], requests: &[Request]) -> Outc
     Ok(files)
 }
 
-fn by_hand_json(to: &Path, opened: &Opened, files: &[HandFile]) -> String {
-    let files: Vec<_> = files
-        .iter()
-        .map(|file| {
-            json!({
-                "place": file.place,
-                "for": file.why,
-                "size": file.size,
-                "about_bytes": file.about_bytes,
-                "sha256": file.sha256.map(|sha256| sha256.to_string()),
-                "sources": file.sources,
-            })
-        })
-        .collect();
-    format!("{:#}\n", json!({ "folder": to, "version": opened.release.version.to_string(), "files": files }))
+fn by_hand_report(to: &Path, opened: &Opened, files: &[HandFile], notes: Vec<String>) -> ByHandReport {
+    let file = |file: &HandFile| ByHandFile {
+        place: file.place.clone(),
+        why: file.why.clone(),
+        size: file.size,
+        about_bytes: file.about_bytes,
+        sha256: file.sha256.map(|sha256| sha256.to_string()),
+        sources: file.sources.clone(),
+    };
+    ByHandReport {
+        schema: "strata-by-hand/1.0",
+        folder: to.to_owned(),
+        version: opened.release.version.clone(),
+        files: files.iter().map(file).collect(),
+        notes,
+    }
 }
 
 fn check_space(to: &Path, files: &[HandFile]) -> Outcome<()> {
@@ -327,14 +328,7 @@ fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
     Ok(())
 }
 
-fn report(
-    context: &Context,
-    args: &InstallArgs,
-    to: &Path,
-    opened: &Opened,
-    done: &DownloadFolder,
-    notes: &[String],
-) -> Outcome {
+fn report(context: &Context, args: &InstallArgs, to: &Path, opened: &Opened, done: &DownloadFolder) -> Outcome {
     let folder = interrupt::quoted(&to.display().to_string());
     let mut text = format!("fetched Strata {} into {folder} ({})\n", done.version, trust_words(&opened.trust));
     for name in &done.archives {
@@ -354,11 +348,6 @@ fn report(
         "install it on any machine, without network: `strata-setup --offline --from {folder} --backend {backend}`"
     );
     text += "by hand: HOW-TO.txt in that folder\n";
-    context.answer(&text, || {
-        let mut document: serde_json::Value = serde_json::from_str(&done.to_text()).unwrap_or_default();
-        document["folder"] = json!(to);
-        document["notes"] = json!(notes);
-        format!("{document:#}\n")
-    })?;
+    context.answer(&text, done)?;
     Ok(ExitStatus::Done)
 }

@@ -21,7 +21,8 @@ use strata_install::{
     Apply, ArchiveSource, Disk, Folder, InstallError, InstallRoot, ModelFile, Placing, apply, bytes, volume_of,
 };
 use strata_manifest::plan::{InstallPlan, PlanAction};
-use strata_manifest::{Document, Receipt, UtcTime};
+use strata_manifest::setup_report::InstalledReport;
+use strata_manifest::{Receipt, UtcTime};
 
 /// Everything that an installation is decided from.
 struct Scene<'a> {
@@ -131,7 +132,7 @@ impl Scene<'_> {
             plan => plan?,
         };
         if self.args.dry_run {
-            self.context.answer(&to_text(&plan), || plan.to_text())?;
+            self.context.answer(&to_text(&plan), &plan)?;
             return Ok(ExitStatus::Done);
         }
         printer::talk(&to_text(&plan));
@@ -353,29 +354,24 @@ impl Scene<'_> {
             );
         }
         if placed.is_empty() {
-            let _ = write!(
+            let _ = writeln!(
                 text,
-                "run a model: `{program} run MODEL`; get one: `strata-setup --model NAME --prefix {}`\n",
+                "run a model: `{program} run MODEL`; get one: `strata-setup --model NAME --prefix {}`",
                 plan.prefix
             );
         }
-        self.context.answer(&text, || {
-            let document = serde_json::json!({
-                "installed": {
-                    "version": plan.release.version.to_string(),
-                    "generation": applied.generation,
-                    "prefix": plan.prefix,
-                    "program": self.root.current().join("bin/strata"),
-                    "proven": applied.proven.iter().map(|device| serde_json::json!({
-                        "plugin": device.plugin, "device": device.uid, "passed": device.passed, "detail": device.detail,
-                    })).collect::<Vec<_>>(),
-                    "unproven": applied.unproven,
-                    "models": placed.iter().map(|model| &model.name).collect::<Vec<_>>(),
-                    "notes": applied.notes,
-                }
-            });
-            format!("{document:#}\n")
-        })?;
+        let report = InstalledReport {
+            schema: "strata-installed/1.0",
+            version: plan.release.version.clone(),
+            prefix: self.root.path().to_owned(),
+            generation: applied.generation,
+            program: self.root.current().join("bin/strata"),
+            proven: applied.proven.clone(),
+            unproven: applied.unproven.clone(),
+            models: placed.iter().map(|model| model.name.clone()).collect(),
+            notes: applied.notes.clone(),
+        };
+        self.context.answer(&text, &report)?;
         self.offer_start(placed)
     }
 

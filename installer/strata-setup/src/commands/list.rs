@@ -6,12 +6,12 @@ use crate::context::Context;
 use crate::facts;
 use crate::models;
 use crate::outcome::Outcome;
-use serde_json::json;
 use std::fmt::Write;
 use strata_diag::ExitStatus;
 use strata_install::plan::fit::{self, Memory};
 use strata_install::{InstallRoot, bytes, plan::trust_words};
-use strata_manifest::{ModelStore, Receipt, UtcTime, component_id};
+use strata_manifest::setup_report::{CatalogEntryReport, CatalogReport, GenerationReport, ListReport, ModelReport};
+use strata_manifest::{ModelStore, Receipt, StoredModel, UtcTime, component_id};
 
 pub(crate) fn run(context: &Context, args: &ListArgs) -> Outcome {
     if args.models {
@@ -28,37 +28,39 @@ pub(crate) fn run(context: &Context, args: &ListArgs) -> Outcome {
         root.complete().into_iter().map(|number| Ok((number, root.receipt(number)?))).collect::<Outcome<_>>()?;
     let store = root.model_store()?;
     let text = text(&root, current, &receipts, &store);
-    context.answer(&text, || {
-        let generations: Vec<_> = receipts
-            .iter()
-            .map(|(number, receipt)| {
-                json!({
-                    "generation": number,
-                    "current": Some(*number) == current,
-                    "version": receipt.version.to_string(),
-                    "files": receipt.files.len(),
-                    "plugins": receipt.plugins.iter().map(|plugin| &plugin.name).collect::<Vec<_>>(),
-                    "backend": receipt.install.as_ref().map(|record| &record.backend),
-                    "unproven": receipt.install.as_ref().map(|record| &record.unproven),
-                    "from": receipt.install.as_ref().map(|record| &record.release.from),
-                })
-            })
-            .collect();
-        let models: Vec<_> = store
-            .models
-            .iter()
-            .map(|model| {
-                json!({
-                    "name": model.name,
-                    "source": model.source,
-                    "bytes": model.files.iter().map(|file| file.size).sum::<u64>(),
-                    "files": model.files.iter().map(|file| root.models().join(&file.path)).collect::<Vec<_>>(),
-                })
-            })
-            .collect();
-        format!("{:#}\n", json!({ "prefix": root.path(), "generations": generations, "models": models }))
-    })?;
+    context.answer(&text, &report(&root, current, &receipts, &store))?;
     Ok(ExitStatus::Done)
+}
+
+fn report(root: &InstallRoot, current: Option<u64>, receipts: &[(u64, Receipt)], store: &ModelStore) -> ListReport {
+    let generation = |(number, receipt): &(u64, Receipt)| {
+        let record = receipt.install.as_ref();
+        GenerationReport {
+            generation: *number,
+            current: Some(*number) == current,
+            version: receipt.version.clone(),
+            files: receipt.files.len() as u64,
+            bytes: receipt.files.iter().map(|file| file.size).sum(),
+            plugins: receipt.plugins.iter().map(|plugin| plugin.name.clone()).collect(),
+            backend: record.map(|record| record.backend.clone()).unwrap_or_default(),
+            proven: record.map(|record| record.proven.clone()).unwrap_or_default(),
+            unproven: record.map(|record| record.unproven.clone()).unwrap_or_default(),
+            from: record.map(|record| record.release.from.clone()).unwrap_or_default(),
+            trust: record.map(|record| trust_words(&record.release.trust)).unwrap_or_default(),
+        }
+    };
+    let model = |model: &StoredModel| ModelReport {
+        name: model.name.clone(),
+        source: model.source.clone(),
+        bytes: model.files.iter().map(|file| file.size).sum(),
+        files: model.files.iter().map(|file| root.models().join(&file.path)).collect(),
+    };
+    ListReport {
+        schema: "strata-list/1.0",
+        prefix: root.path().to_owned(),
+        generations: receipts.iter().map(generation).collect(),
+        models: store.models.iter().map(model).collect(),
+    }
 }
 
 fn text(root: &InstallRoot, current: Option<u64>, receipts: &[(u64, Receipt)], store: &ModelStore) -> String {
@@ -138,18 +140,18 @@ fn catalog(context: &Context) -> Outcome {
         if let Some(note) = &model.note {
             let _ = writeln!(text, "    {note}");
         }
-        list.push(json!({
-            "name": model.name,
-            "title": model.title,
-            "architecture": model.architecture,
-            "licence": model.licence,
-            "bytes": model.bytes(),
-            "exact": model.files.iter().all(|file| file.size.is_some()),
-            "recommended": model.recommended,
-            "fit": fit.text,
-            "sources": model.files.iter().map(|file| &file.sources).collect::<Vec<_>>(),
-        }));
+        list.push(CatalogEntryReport {
+            name: model.name.clone(),
+            title: model.title.clone(),
+            architecture: model.architecture.clone(),
+            licence: model.licence.clone(),
+            bytes: model.bytes(),
+            exact: about.is_empty(),
+            recommended: model.recommended,
+            fit: fit.text,
+            sources: model.files.iter().map(|file| file.sources.clone()).collect(),
+        });
     }
-    context.answer(&text, || format!("{:#}\n", json!({ "models": list })))?;
+    context.answer(&text, &CatalogReport { schema: "strata-catalog-report/1.0", models: list })?;
     Ok(ExitStatus::Done)
 }

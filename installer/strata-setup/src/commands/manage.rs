@@ -6,11 +6,11 @@ use crate::context::Context;
 use crate::fetching::{Network, Wanted};
 use crate::outcome::Outcome;
 use crate::{env, fetching, printer, source};
-use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 use strata_diag::ExitStatus;
 use strata_install::{Audit, Disk, InstallRoot, Removed, Uninstall, bytes};
+use strata_manifest::setup_report::{AuditReport, PathNote, RemovedReport, RollbackReport};
 use strata_manifest::{InstalledComponent, UtcTime, component_id};
 
 pub(crate) fn rollback(context: &Context, args: &RollbackArgs) -> Outcome {
@@ -18,7 +18,7 @@ pub(crate) fn rollback(context: &Context, args: &RollbackArgs) -> Outcome {
     let (from, to) = strata_install::rollback(&root, &Disk::real(), args.to, context.patience(), &context.progress)?;
     let version = root.receipt(to)?.version;
     let text = format!("generation {to} (Strata {version}) is current, {from} was before\n");
-    context.answer(&text, || format!("{:#}\n", json!({ "from": from, "to": to, "version": version.to_string() })))?;
+    context.answer(&text, &RollbackReport { schema: "strata-rollback/1.0", from, to, version })?;
     Ok(ExitStatus::Done)
 }
 
@@ -55,9 +55,7 @@ pub(crate) fn repair(context: &Context, args: &RepairArgs) -> Outcome {
         audit.files,
         applied.generation
     );
-    context.answer(&text, || {
-        format!("{:#}\n", json!({ "damaged": damaged(&audit), "generation": applied.generation, "repaired": true }))
-    })?;
+    context.answer(&text, &audit_report(&audit, Some(applied.generation)))?;
     Ok(ExitStatus::Done)
 }
 
@@ -94,8 +92,16 @@ fn fetch_archives(
     Ok(())
 }
 
-fn damaged(audit: &Audit) -> Vec<serde_json::Value> {
-    audit.damaged.iter().map(|(path, why)| json!({ "path": path, "why": why })).collect()
+fn audit_report(audit: &Audit, repaired_as: Option<u64>) -> AuditReport {
+    let damaged = audit.damaged.iter().map(|(path, why)| PathNote { path: path.into(), why: why.clone() });
+    AuditReport {
+        schema: "strata-audit/1.0",
+        generation: audit.generation,
+        files: audit.files,
+        bytes: audit.bytes,
+        damaged: damaged.collect(),
+        repaired_as,
+    }
 }
 
 /// What a check found.
@@ -108,17 +114,7 @@ pub(crate) fn report_audit(context: &Context, audit: &Audit) -> Outcome {
         format!("{} are damaged", audit.damaged.len())
     };
     let _ = writeln!(text, "generation {}: {} files, {}: {found}", audit.generation, audit.files, bytes(audit.bytes));
-    context.answer(&text, || {
-        format!(
-            "{:#}\n",
-            json!({
-                "generation": audit.generation,
-                "files": audit.files,
-                "bytes": audit.bytes,
-                "damaged": damaged(audit),
-            })
-        )
-    })?;
+    context.answer(&text, &audit_report(audit, None))?;
     Ok(if audit.damaged.is_empty() { ExitStatus::Done } else { ExitStatus::Failed })
 }
 
@@ -135,9 +131,16 @@ pub(crate) fn uninstall(context: &Context, args: &UninstallArgs) -> Outcome {
     };
     let what = format!("{files} files of {} generations in {}{models}", generations.len(), root.path().display());
     if args.dry_run {
-        context.answer(&format!("would be removed: {what}\n"), || {
-            format!("{:#}\n", json!({ "generations": generations, "files": files, "models": if args.models { names.clone() } else { Vec::new() } }))
-        })?;
+        let report = RemovedReport {
+            schema: "strata-removed/1.0",
+            generations,
+            files: files as u64,
+            bytes: 0,
+            archives: 0,
+            left: Vec::new(),
+            prefix_gone: false,
+        };
+        context.answer(&format!("would be removed: {what}\n"), &report)?;
         return Ok(ExitStatus::Done);
     }
     if !generations.is_empty() && !context.asker.confirm(&format!("Remove {what}?"), context.common.yes, "--yes")? {
@@ -152,20 +155,22 @@ pub(crate) fn uninstall(context: &Context, args: &UninstallArgs) -> Outcome {
     if done.prefix_gone {
         let _ = writeln!(text, "{} is gone", root.path().display());
     }
-    context.answer(&text, || {
-        let left: Vec<_> = done.removed.left.iter().map(|(path, why)| json!({ "path": path, "why": why })).collect();
-        format!(
-            "{:#}\n",
-            json!({
-                "generations": done.generations,
-                "files": done.removed.files,
-                "bytes": done.removed.bytes,
-                "left": left,
-                "prefix_gone": done.prefix_gone,
-            })
-        )
-    })?;
+    let report = RemovedReport { prefix_gone: done.prefix_gone, ..removed_report(done.generations, &done.removed, 0) };
+    context.answer(&text, &report)?;
     Ok(ExitStatus::Done)
+}
+
+fn removed_report(generations: Vec<u64>, removed: &Removed, archives: u64) -> RemovedReport {
+    let left = removed.left.iter().map(|(path, why)| PathNote { path: path.clone(), why: why.clone() });
+    RemovedReport {
+        schema: "strata-removed/1.0",
+        generations,
+        files: removed.files,
+        bytes: removed.bytes,
+        archives,
+        left: left.collect(),
+        prefix_gone: false,
+    }
 }
 
 fn left(removed: &Removed) -> String {
@@ -184,16 +189,6 @@ pub(crate) fn gc(context: &Context, args: &GcArgs) -> Outcome {
         bytes(done.removed.bytes),
         left(&done.removed)
     );
-    context.answer(&text, || {
-        format!(
-            "{:#}\n",
-            json!({
-                "generations": done.generations,
-                "archives": done.archives,
-                "files": done.removed.files,
-                "bytes": done.removed.bytes,
-            })
-        )
-    })?;
+    context.answer(&text, &removed_report(done.generations, &done.removed, done.archives))?;
     Ok(ExitStatus::Done)
 }

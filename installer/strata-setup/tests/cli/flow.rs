@@ -208,7 +208,7 @@ fn progress_can_be_read_by_programs() {
     let scene = Scene::new();
     let ran = ran(&mut scene.install("0.1.0", &["--progress", "json", "--model", "tiny", "--json"]));
     assert_eq!(ran.status, Some(0), "{}", ran.err);
-    assert_eq!(ran.json()["installed"]["version"], "0.1.0");
+    assert_eq!(ran.json()["version"], "0.1.0");
     let events: Vec<serde_json::Value> =
         ran.err.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect();
     let steps: Vec<&str> =
