@@ -29,7 +29,8 @@ pub use journal::{Stopped, stopped};
 pub use layout::{InstallRoot, RECEIPT_FILE};
 pub use lock::{Lock, take as lock};
 pub use manage::{
-    Audit, Collected, Removed, RepairSource, Uninstall, Uninstalled, audit, collect, repair, rollback, uninstall,
+    Audit, Collected, Removed, RepairSource, Uninstall, Uninstalled, audit, collect, looks_whole, repair, rollback,
+    uninstall,
 };
 pub use models::{ModelFile, Placing, place_models};
 pub use prove::{Proof, ProofFailure};

@@ -52,6 +52,18 @@ pub fn audit(root: &InstallRoot, generation: u64, observer: &dyn Observer) -> Re
     Ok(audit)
 }
 
+/// Whether every file of a generation is there with its size; a look of some milliseconds, where
+/// [`audit`] reads everything.
+pub fn looks_whole(root: &InstallRoot, generation: u64) -> bool {
+    let Ok(receipt) = root.receipt(generation) else { return false };
+    let folder = root.generation(generation);
+    let same = |file: &strata_manifest::InstalledFile| {
+        fs_err::symlink_metadata(folder.join(&file.path))
+            .is_ok_and(|metadata| metadata.is_file() && metadata.len() == file.size)
+    };
+    receipt.files.iter().all(same)
+}
+
 fn fault(path: &Path, file: &strata_manifest::InstalledFile) -> Option<String> {
     let metadata = match fs_err::symlink_metadata(path) {
         Ok(metadata) if metadata.is_file() => metadata,

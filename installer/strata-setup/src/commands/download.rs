@@ -50,6 +50,11 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
     let text = byhand::text(&to.display().to_string(), control(&parts)?, word(args), &list, &fetching::hub());
     if args.print || args.dry_run {
         context.answer(&text, &by_hand_report(&to, &opened, &list, notes))?;
+        if opened.base.is_some() {
+            let _ = fs_err::remove_dir_all(opened.folder.path());
+            // Only what this made, and only when nothing else is in it.
+            let _ = fs_err::remove_dir(&to);
+        }
         return Ok(ExitStatus::Done);
     }
     check_space(&to, &list)?;

@@ -212,7 +212,7 @@ impl Scene<'_> {
     }
 
     fn ask_model(&self, shelf: &Shelf) -> Outcome<Vec<Request>> {
-        let memory = fit::Memory { ram: self.machine.ram_bytes, vram: None, gpus: 0 };
+        let memory = facts::memory(&self.machine);
         let models = &shelf.catalog.models;
         let mut lines: Vec<String> = models
             .iter()
@@ -240,7 +240,7 @@ impl Scene<'_> {
             gpu: gpu.clone(),
             prefix: self.root.path().to_owned(),
             models_dir: self.models_dir.clone(),
-            again: self.args.again,
+            again: self.args.again || self.is_damaged(),
             allow_downgrade: self.args.allow_downgrade,
             link,
         };
@@ -253,6 +253,16 @@ impl Scene<'_> {
         let volume = |path: &Path| volume_of(path).map(|(id, free)| Volume { id, free });
         let volumes = Volumes { prefix: volume(self.root.path()), models: volume(&self.models_dir) };
         strata_install::plan::plan(&self.machine, offered, installed, &choices, &wanted, &volumes)
+    }
+
+    /// A generation with missing or cut files is laid out once more rather than kept.
+    fn is_damaged(&self) -> bool {
+        let current = self.root.current_generation().filter(|_| self.installed.is_some());
+        let damaged = current.is_some_and(|number| !strata_install::looks_whole(&self.root, number));
+        if damaged {
+            printer::talk("note: files of what is installed are missing or cut: it is installed once more");
+        }
+        damaged
     }
 
     fn carry_out(

@@ -8,7 +8,7 @@ use crate::models;
 use crate::outcome::Outcome;
 use std::fmt::Write;
 use strata_diag::ExitStatus;
-use strata_install::plan::fit::{self, Memory};
+use strata_install::plan::fit;
 use strata_install::{InstallRoot, bytes, plan::trust_words};
 use strata_manifest::setup_report::{CatalogEntryReport, CatalogReport, GenerationReport, ListReport, ModelReport};
 use strata_manifest::{ModelStore, Receipt, StoredModel, UtcTime, component_id};
@@ -119,15 +119,7 @@ fn text(root: &InstallRoot, current: Option<u64>, receipts: &[(u64, Receipt)], s
 fn catalog(context: &Context) -> Outcome {
     let catalog = models::catalog(None)?;
     let machine = facts::machine(None)?.machine;
-    let usable: Vec<_> = machine
-        .devices
-        .iter()
-        .filter(|device| {
-            device.state == strata_install::plan::machine::DeviceState::Usable && device.vendor.backend().is_some()
-        })
-        .map(|device| device.memory_bytes)
-        .collect();
-    let memory = Memory { ram: machine.ram_bytes, vram: usable.iter().copied().sum(), gpus: usable.len() as u64 };
+    let memory = facts::memory(&machine);
     let mut text = String::new();
     let mut list = Vec::new();
     for model in &catalog.models {

@@ -134,3 +134,32 @@ fn a_disk_that_breaks_at_any_system_call_leaves_the_old_or_the_new() {
 fn killed_at_any_system_call_the_old_or_the_new_runs() {
     sweep("SIGKILL", "signal=KILL");
 }
+
+#[test]
+fn an_uninstallation_that_is_killed_is_ended_by_the_next() {
+    let Some(strace) = tool("strace", &["-f", "-qq", "-e", "inject=fsync:error=EIO:when=1", "-o", "/dev/null", "true"])
+    else {
+        return;
+    };
+    let mut killed = 0;
+    for nth in 1..=14 {
+        let scene = Scene::new();
+        done(&mut scene.install("0.1.0", &["--model", "tiny", "--link"]));
+        let mine = scene.prefix().join("generations/1/mine.txt");
+        fs_err::write(&mine, "mine").unwrap();
+        let mut command = Command::new(&strace);
+        command.args(["-f", "-qq", "-e", "trace=unlink,unlinkat,rmdir", "-o", "/dev/null", "-e"]);
+        command.arg(format!("inject=unlink,unlinkat,rmdir:signal=KILL:when={nth}"));
+        command.arg(env!("CARGO_BIN_EXE_strata-setup")).args(["uninstall", "--models", "--yes", "--prefix"]);
+        let output = command.arg(scene.prefix()).env("HOME", scene.path("home")).output().unwrap();
+        killed += u32::from(output.status.code().is_none());
+        // What still runs is whole; what is no longer current does not run.
+        let then = scene.version_that_runs();
+        assert!(["0.1.0", "nothing"].contains(&then.as_str()), "{then}");
+        let again = ran(scene.setup(&["uninstall", "--models", "--yes"]).arg("--prefix").arg(scene.prefix()));
+        assert!(again.status == Some(0) || again.err.contains("S0716"), "{nth}: {}", again.err);
+        assert_eq!(crate::releases::files_below(&scene.prefix()), [mine], "killed at removal {nth}");
+    }
+    assert!(killed >= 10, "only {killed} of 14 were killed");
+    println!("killed at {killed} removals, every next uninstallation ended the work");
+}

@@ -88,3 +88,14 @@ fn the_link_is_made_when_asked_and_never_over_something_else() {
     assert!(told.err.contains("is something else and was left alone"), "{}", told.err);
     assert_eq!(fs_err::read_to_string(&link).unwrap(), "another program");
 }
+
+#[test]
+fn the_same_again_makes_a_cut_installation_whole() {
+    let scene = Scene::new();
+    done(&mut scene.install("0.1.0", &[]));
+    fs_err::write(scene.prefix().join("current/lib/strata/cpu/plugin.so"), "cut").unwrap();
+    let told = done(&mut scene.install("0.1.0", &[]));
+    assert!(told.err.contains("missing or cut"), "{}", told.err);
+    done(&mut at(&scene, &["list", "--check"]));
+    assert!(done(&mut scene.install("0.1.0", &[])).out.contains("is installed in"), "nothing is left to do");
+}
