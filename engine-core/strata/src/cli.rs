@@ -1,6 +1,10 @@
 //! The command line as data: every command, flag and its help text. A catalogue; the commands
 //! themselves parse no text: `settings.rs` turns values into the engine's types.
 
+mod package;
+
+pub(crate) use package::*;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -24,6 +28,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Show what a model file holds, what it needs and whether this build can run it.
     Inspect(InspectArgs),
+    /// Build, index and sign packages.
+    Package(PackageArgs),
     /// Explain an error code.
     Explain(ExplainArgs),
     /// Print version and build record.
@@ -46,6 +52,7 @@ impl Command {
             Command::Bench(args) => args.json,
             Command::Inspect(args) => args.json,
             Command::Version(args) => args.json,
+            Command::Package(args) => args.command.wants_json(),
             Command::Explain(_) | Command::InternalProbe(_) | Command::InternalReference => false,
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod inspect;
+pub(crate) mod package;
 pub(crate) mod reference;
 pub(crate) mod run;
 pub(crate) mod tokenize;

@@ -6,6 +6,7 @@ pub mod build;
 mod describe;
 mod error;
 pub mod index;
+pub mod keys;
 pub mod licences;
 mod peek;
 pub mod sbom;
