@@ -18,7 +18,9 @@ use strata_manifest::plan::{
     DiskPart, FitVerdict, InstallPlan, PlanAction, PlannedComponent, PlannedDisk, PlannedFile, PlannedModel,
     PlannedRelease, PlannedStep,
 };
-use strata_manifest::{CatalogModel, Document, Receipt, Release, ReleaseComponent, ReleaseFile, Trust, Version};
+use strata_manifest::{
+    CatalogModel, Document, PackagePath, Receipt, Release, ReleaseComponent, ReleaseFile, Trust, Version,
+};
 
 /// Room for rounding up to blocks, receipts and journals.
 const SLACK: u64 = 16 << 20;
@@ -200,7 +202,7 @@ fn components(
             backend: component.backend.clone(),
             version: component.version.clone(),
             reason,
-            archive: file_name(archive).to_owned(),
+            archive: file_name(archive),
             source: archive.place().to_owned(),
             size: archive.size,
             sha256: archive.sha256,
@@ -220,10 +222,15 @@ pub fn smallest(component: &ReleaseComponent) -> Result<&ReleaseFile, InstallErr
     })
 }
 
-/// Last part of a file's path or address.
-pub fn file_name(file: &ReleaseFile) -> &str {
+/// What a file of the release is called on disk: the last part of its path or address. A part that is
+/// no plain name (`..`, one with a backslash) never becomes a path; the digest stands in for it.
+pub fn file_name(file: &ReleaseFile) -> String {
     let place = file.place();
-    place.split(['?', '#']).next().unwrap_or(place).rsplit('/').next().unwrap_or(place)
+    let last = place.split(['?', '#']).next().unwrap_or(place).rsplit('/').next().unwrap_or_default();
+    match last.parse::<PackagePath>() {
+        Ok(name) => name.to_string(),
+        Err(_) => format!("file-{}", file.sha256),
+    }
 }
 
 fn refuse_old_libc(component: &ReleaseComponent, machine: &Machine) -> Result<(), InstallError> {

@@ -10,7 +10,7 @@ use strata_diag::catalogue::installing::MODEL_UNKNOWN;
 use strata_install::plan::WantedModel;
 use strata_install::{InstallError, InstallRoot, ModelFile, Placing};
 use strata_manifest::plan::DownloadFolder;
-use strata_manifest::{Catalog, CatalogFile, CatalogModel, Document, ReleaseModel};
+use strata_manifest::{BadPath, Catalog, CatalogFile, CatalogModel, Document, PackagePath, ReleaseModel};
 
 /// Name of the list in a download folder.
 pub(crate) const DOWNLOAD_FILE: &str = "download.json";
@@ -77,7 +77,7 @@ impl Shelf {
             || text.starts_with("https://")
             || text.starts_with("http://")
         {
-            return Ok(by_source(text));
+            return by_source(text);
         }
         let path = Path::new(text);
         if path.is_file() {
@@ -104,7 +104,7 @@ impl Shelf {
         let mut local = Vec::new();
         let mut files = Vec::new();
         for file in &found.files {
-            let path: strata_manifest::PackagePath = file.path.parse().map_err(|error: strata_manifest::BadPath| {
+            let path: PackagePath = file.path.parse().map_err(|error: BadPath| {
                 Diagnostic::new(strata_diag::catalogue::installing::DOWNLOAD_FOLDER, error.to_string())
                     .fact("path", folder.join(DOWNLOAD_FILE).display())
             })?;
@@ -129,7 +129,7 @@ impl Shelf {
                 (None, url) => url.clone().unwrap_or_default(),
             };
             CatalogFile {
-                name: strata_install::plan::file_name(file).to_owned(),
+                name: strata_install::plan::file_name(file),
                 sources: vec![source],
                 size: Some(file.size),
                 about_bytes: None,
@@ -191,26 +191,33 @@ pub(crate) fn name_of_file(file: &str) -> String {
 }
 
 /// A model by its address; of a split set all shards are meant, whichever is named.
-fn by_source(source: &str) -> Request {
+fn by_source(source: &str) -> Outcome<Request> {
     let plain = source.split(['?', '#']).next().unwrap_or(source);
     let (folder, file) = plain.rsplit_once('/').unwrap_or(("", plain));
     let sources: Vec<String> = match shards(file) {
         Some(names) => names.iter().map(|name| format!("{folder}/{name}")).collect(),
         None => vec![source.to_owned()],
     };
-    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.+".contains(c) { c } else { '-' };
-    let files: Vec<CatalogFile> = sources
-        .into_iter()
-        .map(|source| {
-            let name = source.split(['?', '#']).next().unwrap_or(&source).rsplit('/').next().unwrap_or_default();
-            let name: String = name.trim_start_matches('.').chars().map(safe).collect();
-            let name = if name.is_empty() { "model.gguf".to_owned() } else { name };
-            CatalogFile { name, sources: vec![source], size: None, about_bytes: None, sha256: None }
-        })
-        .collect();
+    let mut files = Vec::new();
+    for source in sources {
+        let last = source.split(['?', '#']).next().unwrap_or(&source).rsplit('/').next().unwrap_or_default();
+        // A name from elsewhere becomes a path only when it is a plain one.
+        let name: PackagePath = last.parse().map_err(|error: BadPath| {
+            Diagnostic::new(MODEL_UNKNOWN, format!("the file of `{source}` cannot be stored under its name"))
+                .fact("because", error)
+                .hint("fetch it yourself and give its path: `--model ./NAME.gguf`")
+        })?;
+        files.push(CatalogFile {
+            name: name.to_string(),
+            sources: vec![source],
+            size: None,
+            about_bytes: None,
+            sha256: None,
+        });
+    }
     let local = vec![None; files.len()];
     let model = bare(&name_of_file(file), source.to_owned(), files, None);
-    Request { model, reason: "named by its source".to_owned(), local, adopted: false }
+    Ok(Request { model, reason: "named by its source".to_owned(), local, adopted: false })
 }
 
 /// All names of a split set, for the name of any shard: `x-00002-of-00003.gguf`.
@@ -300,7 +307,25 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use super::name_of_file;
+    use super::{by_source, name_of_file};
+
+    #[test]
+    fn a_name_from_elsewhere_is_a_plain_name_or_refused() {
+        for bad in [
+            "https://x.example/a/..",
+            "https://x.example/a\\..\\b.gguf",
+            "hf:o/r@main/",
+            "https://x.example/a%/m\u{0}.gguf",
+        ] {
+            let stop = by_source(bad).unwrap_err();
+            assert_eq!(stop.0.code.id, "S0718", "{bad}");
+        }
+        let request = by_source("hf:o/r@main/Q4/m-00002-of-00003.gguf").unwrap();
+        let names: Vec<&str> = request.model.files.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"]);
+        assert_eq!(request.model.files[0].sources, ["hf:o/r@main/Q4/m-00001-of-00003.gguf"]);
+        assert_eq!(request.model.name, "m");
+    }
 
     #[test]
     fn names_come_from_file_names() {

@@ -47,7 +47,8 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
         printer::talk(&format!("note: {note}"));
     }
     let list = hand_files(&opened, &parts, &requests)?;
-    let text = byhand::text(&to.display().to_string(), control(&parts)?, word(args), &list, &fetching::hub());
+    let text =
+        byhand::text(&to.display().to_string(), control(&parts)?.as_deref(), word(args), &list, &fetching::hub());
     if args.print || args.dry_run {
         context.answer(&text, &by_hand_report(&to, &opened, &list, notes))?;
         if opened.base.is_some() {
@@ -130,7 +131,7 @@ fn parts<'a>(opened: &'a Opened, machine: &Machine, gpu: &GpuRequest) -> Outcome
     Ok((parts, notes))
 }
 
-fn control<'a>(parts: &[Part<'a>]) -> Outcome<Option<&'a str>> {
+fn control(parts: &[Part<'_>]) -> Outcome<Option<String>> {
     let control = parts.iter().find(|part| part.component.component == "control");
     Ok(control.map(|part| smallest(part.component)).transpose()?.map(file_name))
 }
@@ -177,7 +178,7 @@ fn hand_files(opened: &Opened, parts: &[Part<'_>], requests: &[Request]) -> Outc
     for part in parts {
         let file = smallest(part.component)?;
         files.push(HandFile {
-            place: file_name(file).to_owned(),
+            place: file_name(file),
             why: part.why.clone(),
             size: Some(file.size),
             about_bytes: file.size,
@@ -250,7 +251,7 @@ fn fetch_all(
     for part in parts {
         let file = smallest(part.component)?;
         wanted.push(Wanted {
-            name: file_name(file).to_owned(),
+            name: file_name(file),
             sources: vec![address(opened, file.place())],
             size: Some(file.size),
             about_bytes: file.size,

@@ -307,6 +307,8 @@ impl Scene<'_> {
                 [&self.opened.folder, &kept].into_iter().filter_map(|folder| folder.find(&part.source)).find(right);
             match (there, &self.opened.base) {
                 (Some(path), _) => found.push(ArchiveSource { id: part.id(), path }),
+                // The same component is installed and whole: it is copied, with its digests checked.
+                (None, _) if part.kept && !self.is_damaged() => {}
                 (None, None) if !source::is_address(&part.source) => {
                     return Err(InstallError::ArchiveAbsent {
                         name: part.archive.clone(),

@@ -52,7 +52,8 @@ impl Signed {
         for path in crate::releases::files_below(&folder) {
             let name = path.file_name().unwrap().to_str().unwrap();
             if name.ends_with(".tar.gz") || name == "release.json" {
-                sums += &format!("{}  {name}\n", Sha256Digest::of_bytes(&fs_err::read(&path).unwrap()));
+                let sha256 = Sha256Digest::of_bytes(&fs_err::read(&path).unwrap());
+                sums = format!("{sums}{sha256}  {name}\n");
             }
         }
         fs_err::write(folder.join("SHA256SUMS.txt"), sums).unwrap();

@@ -1,6 +1,5 @@
 //! The two-machine route: fetch into a folder here, install from it there, with no socket.
 
-use crate::releases::files_below;
 use crate::support::{Scene, done, model_bytes, ran, refused, tool};
 use std::process::Command;
 
@@ -109,9 +108,9 @@ fn the_way_by_hand_works_as_it_is_printed() {
     let mut heredoc = false;
     for line in printed.out.lines() {
         if let Some(typed) = line.strip_prefix("    $ ") {
-            script += &format!("{typed}\n");
+            script = script + typed + "\n";
         } else if line.starts_with("mkdir -p") || line.starts_with("tar ") || line.starts_with("sha256sum") || heredoc {
-            script += &format!("{line}\n");
+            script = script + line + "\n";
             heredoc = line.starts_with("sha256sum") || (heredoc && line != "SUMS");
         }
     }

@@ -12,7 +12,7 @@ pub(crate) struct Scene {
 
 /// Bytes of the model that releases of these tests offer.
 pub(crate) fn model_bytes() -> Vec<u8> {
-    (0..300_000_u32).flat_map(|n| n.to_le_bytes()).collect()
+    (0..300_000_u32).flat_map(u32::to_le_bytes).collect()
 }
 
 impl Scene {
