@@ -12,6 +12,8 @@ mod component;
 mod digest;
 mod document;
 mod error;
+pub mod facts;
+pub mod gpus;
 mod path;
 pub mod plan;
 mod plugin;
@@ -33,6 +35,8 @@ pub use component::{
 pub use digest::{Sha256Digest, Sha256Hasher};
 pub use document::{Document, MAX_DOCUMENT_BYTES};
 pub use error::ManifestError;
+pub use facts::HostFacts;
+pub use gpus::GpuTable;
 pub use path::{BadPath, MAX_PART_BYTES, MAX_PARTS, MAX_PATH_BYTES, PackagePath};
 pub use plan::InstallPlan;
 pub use plugin::{BackendKind, PluginDescriptor};

@@ -222,6 +222,7 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("strata-rollback", schemars::schema_for!(crate::setup_report::RollbackReport)),
         ("strata-removed", schemars::schema_for!(crate::setup_report::RemovedReport)),
         ("strata-by-hand", schemars::schema_for!(crate::setup_report::ByHandReport)),
+        ("strata-host-facts", schemars::schema_for!(crate::HostFacts)),
         ("strata-pins", schemars::schema_for!(crate::PinnedTrust)),
         ("strata-plan", schemars::schema_for!(crate::InstallPlan)),
         ("strata-download", schemars::schema_for!(crate::plan::DownloadFolder)),
