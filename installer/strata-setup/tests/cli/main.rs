@@ -12,5 +12,6 @@ mod crashes;
 mod errors;
 mod flow;
 mod manage;
+mod real;
 mod terminal;
 mod together;
