@@ -3,7 +3,7 @@
 // Launch: one block a row, 32 threads for rows of up to 256 elements and 256 beyond (a sum's order depends on the row's length
 // alone). Rows need 4-byte alignment only; `norm_q8` needs rows of a multiple of 32 elements at 16 bytes. Tolerances: 6 units
 // for norms, 12 for softmax, exact for ArgMax.
-#include "functions.h"
+#include "matmul.h"
 
 struct RowArgs {
     const float *x;
@@ -118,14 +118,6 @@ struct NormQ8Args {
     float eps;
 };
 
-// Bytes of four numbers rounded to `1 / inverse`, and their sum.
-DEVICE i32 pack4(float4_t v, float inverse, i32 &sum) {
-    i32 a = nearest(v.x * inverse), b = nearest(v.y * inverse);
-    i32 c = nearest(v.z * inverse), d = nearest(v.w * inverse);
-    sum = a + b + c + d;
-    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
-}
-
 // One row a block of 256 threads, rows of up to 8192 elements: the row stays in registers between its sum and its use.
 KERNEL LAUNCH_BOUNDS(256, 1) norm_q8(NormQ8Args args) {
     grid_release();
@@ -166,16 +158,11 @@ KERNEL LAUNCH_BOUNDS(256, 1) norm_q8(NormQ8Args args) {
             *(int2_t *)(args.h + (i64)n * row + i) = {(i32)low, (i32)high};
         }
         if (args.q) {
-            float most = maximum(maximum(absolute(y.x), absolute(y.y)), maximum(absolute(y.z), absolute(y.w)));
-            for (u32 mask = 4; mask > 0; mask /= 2) most = maximum(most, shfl_xor(most, mask));
-            float inverse = most > 0 ? divide(127.0f, most) : 0.0f;
-            i32 total;
-            i32 packed = pack4(y, inverse, total);
-            for (u32 mask = 4; mask > 0; mask /= 2) total += shfl_xor_i(total, mask);
+            float2_t scale;
+            u32 packed = round_to_bytes(y, scale);
             if (i < n) {
-                *(i32 *)(args.q + (i64)n * row + i) = packed;
-                float d = most * (1.0f / 127.0f);
-                if (i % 32 == 0) args.ds[((i64)n * row + i) / 32] = {d, d * (float)total};
+                *(u32 *)(args.q + (i64)n * row + i) = packed;
+                if (i % 32 == 0) args.ds[((i64)n * row + i) / 32] = scale;
             }
         }
     }

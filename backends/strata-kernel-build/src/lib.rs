@@ -1,1 +1,82 @@
-//! Build-script helper: compiles `backends/kernels` with clang for a GPU target.
+//! For build scripts: compiles the GPU kernel sources with clang for a list of targets and writes a
+//! Rust table of what came out, which the plugin includes.
+//!
+//! It knows compilers, not kernels: which entries a file has is read from the compiler's output. A
+//! machine without clang is no error here: the table is empty then, the plugin says so when it is
+//! opened, and packaging refuses it. Called by the build scripts of the GPU plugins.
+
+mod compile;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+pub use compile::{Target, TargetKind};
+
+/// Where an override of the compiler is taken from.
+pub const CLANG_VARIABLE: &str = "STRATA_CLANG";
+/// Where the PTX assembler is taken from when it is not on the path.
+pub const PTXAS_VARIABLE: &str = "STRATA_PTXAS";
+
+/// What to build.
+#[derive(Debug)]
+pub struct Recipe<'a> {
+    /// Folder of the `.cu` files and headers.
+    pub sources: &'a Path,
+    /// In the order in which a loader should prefer them, best first.
+    pub targets: &'a [Target],
+    /// Further targets that the PTX assembler makes machine code for, when it is there: `sm_90`.
+    pub cubins: &'a [&'a str],
+    /// Folder for outputs.
+    pub out: &'a Path,
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Modules that were built.
+    Built(usize),
+    /// No compiler; the reason as a sentence. The table is there and empty.
+    NotBuilt(String),
+}
+
+/// Builds, writes `kernels.rs` into the output folder, and prints cargo's directives.
+///
+/// # Errors
+/// A kernel does not compile, or a file cannot be read or written: the text says which and why.
+pub fn build(recipe: &Recipe<'_>) -> Result<Outcome, String> {
+    for variable in [CLANG_VARIABLE, PTXAS_VARIABLE, "PATH"] {
+        directive(&format!("rerun-if-env-changed={variable}"));
+    }
+    directive(&format!("rerun-if-changed={}", recipe.sources.display()));
+    let sources = sources(recipe.sources)?;
+    let table_path = recipe.out.join("kernels.rs");
+    let Some(clang) = compile::clang() else {
+        let reason = "clang-19 was not found".to_owned();
+        table::write(&table_path, &[], Some(&reason))?;
+        return Ok(Outcome::NotBuilt(reason));
+    };
+    let ptxas = compile::ptxas();
+    let modules = compile::all(recipe, &sources, &clang, ptxas.as_deref())?;
+    table::write(&table_path, &modules, None)?;
+    Ok(Outcome::Built(modules.len()))
+}
+
+#[expect(clippy::print_stdout, reason = "cargo reads directives from a build script's standard output")]
+fn directive(text: &str) {
+    println!("cargo::{text}");
+}
+
+/// The `.cu` files in order of name. Headers only count as dependencies.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let read = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        directive(&format!("rerun-if-changed={}", path.display()));
+        if path.extension().is_some_and(|extension| extension == "cu") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

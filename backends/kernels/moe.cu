@@ -1,0 +1,119 @@
+// Products with chosen experts, a slot (token, choice) at a time, and the ordering of slots by expert for the tiled form.
+//
+// Computes: out [slot][m] = W[expert of the slot] · x of the slot, or act(gate) · up; zero where the expert is not here.
+// Launch: moev_*, moex_*: 128 work-items, grid (ceil(m / rows), k · t), dynamic shared memory 4 · rows · ceil(kdim / 256) · (act >= 0 ? 2 : 1).
+// moes: one block of 1024 work-items; dynamic shared memory 4 · (n_experts + 1).
+// Assumes, must match: as mmv.h and mmx.h; the sums are those of MatMul, bit for bit. ExpertMatMul of the ABI.
+// GEOMETRY moev_* cols=1 block=128 shared=4*rows*ceil(kdim/256)*(act>=0?2:1)
+// GEOMETRY moex_* cols=1 block=128 shared=4*rows*ceil(kdim/256)*(act>=0?2:1)
+#include "mmv.h"
+#include "mmx.h"
+
+// The expert's place in `w` for a slot, or -1.
+DEVICE i32 place_of(const ExpertArgs &a, u32 slot) {
+    i32 expert = a.ids[slot];
+    return a.table ? a.table[expert] : expert;
+}
+
+DEVICE void store_slot(const ExpertArgs &a, u32 slot, u32 row, u32 n_rows, const float *partial, u32 n_chunks) {
+    for (u32 r = tid(); r < n_rows; r += block_size()) {
+        float y = chunk_total(partial + r * n_chunks, n_chunks);
+        if (a.act >= 0) y = gated(a.act, y, chunk_total(partial + (n_rows + r) * n_chunks, n_chunks), a.act_f0, a.act_f1);
+        a.out[(i64)slot * a.out_stride + row + r] = y;
+    }
+}
+
+DEVICE void zero_slot(const ExpertArgs &a, u32 slot, u32 row, u32 n_rows) {
+    // The activation of zero is zero for every unit but one that adds to `up`: times gate 0 it is zero too.
+    for (u32 r = tid(); r < n_rows; r += block_size()) a.out[(i64)slot * a.out_stride + row + r] = 0;
+}
+
+template <class F> DEVICE void moev(const ExpertArgs &a) {
+    SHARED Stage<F> stage;
+    grid_release();
+    // Which weights to fetch is itself a result of the kernel before.
+    grid_wait();
+    float *partial = (float *)dynamic_shared();
+    const u32 slot = bid_y(), row = bid_x() * (u32)a.rows, n_rows = (u32)min_i(a.rows, a.m - (i32)row), k = (u32)a.kdim;
+    const i32 place = place_of(a, slot);
+    if (place < 0) return zero_slot(a, slot, row, n_rows);
+    const i64 from = place * a.w_expert_stride + row * a.w_stride, x = a.x_per_slot ? slot : slot / (u32)a.k;
+    const Rows weights[2] = {{a.w[0] + from, a.w_stride}, {a.w[1] + from, a.w_stride}};
+    mmv_chunks<F, 1>(stage, partial, weights, a.act >= 0 ? 2 : 1, n_rows, k, 1, a.xq + x * k, a.xs + x * (k / 32));
+    store_slot(a, slot, row, n_rows, partial, ceil_div(k, 256));
+}
+
+template <class F> DEVICE void moex(const ExpertArgs &a) {
+    grid_release();
+    grid_wait();
+    float *partial = (float *)dynamic_shared();
+    const u32 slot = bid_y(), row = bid_x() * (u32)a.rows, n_rows = (u32)min_i(a.rows, a.m - (i32)row), k = (u32)a.kdim;
+    const i32 place = place_of(a, slot);
+    if (place < 0) return zero_slot(a, slot, row, n_rows);
+    const i64 from = place * a.w_expert_stride + row * a.w_stride;
+    const float *x = a.x + (i64)a.x_stride * (a.x_per_slot ? slot : slot / (u32)a.k);
+    mmx_chunks<F, 1>(partial, a.w[0] + from, a.w_stride, n_rows, k, &x);
+    if (a.act >= 0) mmx_chunks<F, 1>(partial + n_rows * ceil_div(k, 256), a.w[1] + from, a.w_stride, n_rows, k, &x);
+    store_slot(a, slot, row, n_rows, partial, ceil_div(k, 256));
+}
+
+struct SortArgs {
+    const i32 *ids;
+    // Not used: an expert that is not here keeps its slots, whose results are zero.
+    const i32 *table;
+    // [n_experts + 1]: where the slots of each expert begin.
+    i32 *offsets;
+    // [n_slots]: slots by expert, in rising order within one.
+    i32 *sorted_rows;
+    i32 n_slots;
+    i32 n_experts;
+};
+
+// One work-item owns one expert in turn and walks all slots: the order within an expert is the slots' own, so that no run differs
+// from another. Slots are few (tokens · choices) and read by all lanes at once.
+KERNEL LAUNCH_BOUNDS(1024, 1) moes(SortArgs a) {
+    grid_release();
+    grid_wait();
+    SHARED i32 ids[1024];
+    i32 *counts = (i32 *)dynamic_shared();
+    const i32 n_experts = a.n_experts;
+    for (i32 e = (i32)tid(); e <= n_experts; e += 1024) counts[e] = 0;
+    barrier();
+    for (i32 pass = 0; pass < 2; pass++) {
+        // In the second pass counts[e] is the next free place of expert e.
+        for (i32 first = 0; first < a.n_slots; first += 1024) {
+            i32 slot = first + (i32)tid();
+            if (slot < a.n_slots) ids[tid()] = a.ids[slot];
+            barrier();
+            i32 n = min_i(1024, a.n_slots - first);
+            for (i32 e = (i32)tid(); e < n_experts; e += 1024) {
+                i32 count = counts[e];
+                for (i32 i = 0; i < n; i++) {
+                    if (ids[i] != e) continue;
+                    if (pass) a.sorted_rows[count] = first + i;
+                    count++;
+                }
+                counts[e] = count;
+            }
+            barrier();
+        }
+        if (pass == 0 && tid() == 0) {
+            i32 sum = 0;
+            for (i32 e = 0; e < n_experts; e++) {
+                i32 count = counts[e];
+                counts[e] = sum, a.offsets[e] = sum;
+                sum += count;
+            }
+            a.offsets[n_experts] = sum;
+        }
+        barrier();
+    }
+}
+
+#define MOE(name, F) \
+    KERNEL LAUNCH_BOUNDS(128, 1) moev_##name(ExpertArgs args) { moev<F>(args); } \
+    KERNEL LAUNCH_BOUNDS(128, 1) moex_##name(ExpertArgs args) { moex<F>(args); }
+EACH_FORMAT(MOE)
+
+#define MOE_PLAIN(name, F) KERNEL LAUNCH_BOUNDS(128, 1) moex_##name(ExpertArgs args) { moex<F>(args); }
+MOE_PLAIN(f32, F32) MOE_PLAIN(f16, F16) MOE_PLAIN(bf16, BF16)

@@ -1,0 +1,23 @@
+//! What all GPU plugins share: programs become kernel launches here, over a small [`Driver`] trait.
+//!
+//! Memory is counted, weights go through two pinned staging areas, programs are planned once (which
+//! kernel, which launches, what is fused) and short ones are recorded and replayed. It knows no
+//! vendor and calls no library; a plugin brings the driver and the kernels' machine code. It
+//! validates no program: the host does. Called by `strata-backend-cuda`.
+
+mod device;
+mod driver;
+mod kernels;
+mod memory;
+
+mod params;
+mod plan;
+mod program;
+mod support;
+mod view;
+
+pub use device::{GpuDevice, OpenSettings};
+pub use driver::{Card, Cause, Driver, DriverError, DriverResult, LaunchCall, Pinned};
+pub use kernels::{Image, Module, best_image, targets};
+pub use memory::Buffer;
+pub use program::Program;

@@ -1,0 +1,83 @@
+//! A tensor of a program as the planner sees it: where it lies on the card, and how large it is in a run.
+
+use std::sync::Arc;
+
+use strata_backend_sdk::abi::{STRATA_MAX_DIMS, StrataDType, StrataScalar, StrataTensor};
+use strata_backend_sdk::{Failure, Result};
+
+use crate::driver::Driver;
+use crate::memory::Buffer;
+
+/// What differs between two runs of a program, as far as launches depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Run {
+    pub(crate) scalars: [i64; 4],
+}
+
+impl Run {
+    pub(crate) fn new(scalars: &[i64]) -> Run {
+        let mut all = [0; 4];
+        for (place, scalar) in all.iter_mut().zip(scalars) {
+            *place = *scalar;
+        }
+        Run { scalars: all }
+    }
+
+    pub(crate) fn tokens(&self) -> u64 {
+        u64::try_from(self.scalars[StrataScalar::Tokens as usize]).unwrap_or(0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) address: u64,
+    pub(crate) dtype: StrataDType,
+    pub(crate) ne: [u64; STRATA_MAX_DIMS],
+    pub(crate) nb: [u64; STRATA_MAX_DIMS],
+    dynamic: [u32; STRATA_MAX_DIMS],
+}
+
+impl View {
+    pub(crate) fn new<D: Driver>(tensor: &StrataTensor, buffers: &[Arc<Buffer<D>>]) -> Result<View> {
+        let buffer = buffers.get(tensor.buffer as usize);
+        let buffer = buffer.ok_or_else(|| Failure::host_bug("a tensor in a buffer that is not there"))?;
+        Ok(View { address: buffer.address() + tensor.offset, ..View::shape(tensor)? })
+    }
+
+    /// Without a place: for questions about support.
+    pub(crate) fn shape(tensor: &StrataTensor) -> Result<View> {
+        let dtype = StrataDType::from_number(tensor.dtype)
+            .ok_or_else(|| Failure::unsupported(format!("format {} is not known to this plugin", tensor.dtype)))?;
+        Ok(View { address: 0, dtype, ne: tensor.ne, nb: tensor.nb, dynamic: tensor.dynamic })
+    }
+
+    /// Extents in a run.
+    pub(crate) fn extents(&self, run: &Run) -> [u64; STRATA_MAX_DIMS] {
+        let mut extents = self.ne;
+        for (extent, dynamic) in extents.iter_mut().zip(self.dynamic) {
+            if let Some(scalar) = (dynamic as usize).checked_sub(1) {
+                let value = run.scalars.get(scalar).copied().unwrap_or(0);
+                *extent = u64::try_from(value).unwrap_or(0).min(*extent);
+            }
+        }
+        extents
+    }
+
+    /// Elements from one index of dimension `dim` to the next; strides of plain types only.
+    pub(crate) fn step(&self, dim: usize) -> u64 {
+        self.nb[dim] / self.dtype.block_bytes() as u64
+    }
+
+    /// Bytes from the first to past the last.
+    pub(crate) fn span(&self) -> u64 {
+        if self.ne.contains(&0) {
+            return 0;
+        }
+        let row = self.dtype.row_bytes(self.ne[0]).unwrap_or(self.nb[1]);
+        (1..STRATA_MAX_DIMS).map(|dim| (self.ne[dim] - 1) * self.nb[dim]).sum::<u64>() + row
+    }
+
+    pub(crate) fn overlaps(&self, other: &View) -> bool {
+        self.address < other.address + other.span() && other.address < self.address + self.span()
+    }
+}

@@ -1,0 +1,170 @@
+//! Running the compiler and the assembler, several at a time.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{CLANG_VARIABLE, PTXAS_VARIABLE, Recipe};
+
+/// A GPU to compile for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// As the compiler says it: `sm_80`, `gfx906`.
+    pub arch: &'static str,
+    /// What it is.
+    pub kind: TargetKind,
+}
+
+/// The two vendors' outputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetKind {
+    /// PTX of this instruction set version (`72` for 7.2); the driver takes it up for this card and later ones.
+    Ptx(u32),
+    /// An AMD code object.
+    CodeObject,
+}
+
+/// One compiled source.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) name: String,
+    pub(crate) entries: Vec<String>,
+    /// Target name as a loader compares it (`sm_90` machine code, `compute_80` PTX, `gfx906`) and the file.
+    pub(crate) images: Vec<(String, PathBuf)>,
+}
+
+pub(crate) fn clang() -> Option<PathBuf> {
+    tool(CLANG_VARIABLE, &["clang-19", "clang"], |text| text.contains("version 19."))
+}
+
+pub(crate) fn ptxas() -> Option<PathBuf> {
+    tool(PTXAS_VARIABLE, &["ptxas"], |_| true)
+}
+
+/// The first that can be run and whose `--version` will do.
+fn tool(variable: &str, names: &[&str], will_do: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let candidates = named.into_iter().chain(names.iter().map(PathBuf::from));
+    candidates.into_iter().find(|candidate| {
+        let output = Command::new(candidate).arg("--version").output();
+        output.is_ok_and(|output| output.status.success() && will_do(&String::from_utf8_lossy(&output.stdout)))
+    })
+}
+
+/// All sources for all targets.
+pub(crate) fn all(
+    recipe: &Recipe<'_>,
+    sources: &[PathBuf],
+    clang: &Path,
+    ptxas: Option<&Path>,
+) -> Result<Vec<Module>, String> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Module, String>)>> = Mutex::new(Vec::new());
+    let n_workers = std::thread::available_parallelism().map_or(1, usize::from).min(sources.len().max(1));
+    std::thread::scope(|scope| {
+        for _ in 0..n_workers {
+            scope.spawn(|| {
+                while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let index = sources.iter().position(|other| other == source).unwrap_or_default();
+                    let module = one(recipe, source, clang, ptxas);
+                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((index, module));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, module)| module).collect()
+}
+
+fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -> Result<Module, String> {
+    let name = source.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut module = Module { name, entries: Vec::new(), images: Vec::new() };
+    for target in recipe.targets {
+        let extension = if target.kind == TargetKind::CodeObject { "hsaco" } else { "ptx" };
+        let out = recipe.out.join(format!("{}.{}.{extension}", module.name, target.arch));
+        run(&mut compiler(clang, recipe.sources, source, target, &out))?;
+        let said = match target.kind {
+            TargetKind::Ptx(_) => {
+                let text = std::fs::read_to_string(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+                module.entries = entries(&text);
+                target.arch.replace("sm_", "compute_")
+            }
+            TargetKind::CodeObject => target.arch.to_owned(),
+        };
+        module.images.push((said, out));
+    }
+    if let Some(ptxas) = ptxas {
+        assemble(recipe, ptxas, &mut module)?;
+    }
+    Ok(module)
+}
+
+fn compiler(clang: &Path, include: &Path, source: &Path, target: &Target, out: &Path) -> Command {
+    let mut command = Command::new(clang);
+    command.args(["-std=c++17", "-O3", "-ffp-contract=off", "-fuse-cuid=none", "-Wall", "-Werror", "-Wno-cuda-compat"]);
+    command.arg("-I").arg(include);
+    match target.kind {
+        TargetKind::Ptx(version) => {
+            command.args(["-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-S"]);
+            command.arg(format!("--cuda-gpu-arch={}", target.arch)).arg(format!("--cuda-feature=+ptx{version}"));
+        }
+        TargetKind::CodeObject => {
+            command.args(["-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "--no-gpu-bundle-output"]);
+            command.arg(format!("--offload-arch={}", target.arch));
+        }
+    }
+    command.arg("-o").arg(out).arg(source);
+    command
+}
+
+/// Machine code of each wanted target, out of the best PTX that it can run.
+fn assemble(recipe: &Recipe<'_>, ptxas: &Path, module: &mut Module) -> Result<(), String> {
+    let number = |text: &str| text.rsplit('_').next().and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
+    let ptx: Vec<(u32, PathBuf)> = module.images.iter().map(|(said, path)| (number(said), path.clone())).collect();
+    for target in recipe.cubins {
+        let wanted = number(target);
+        let best = ptx.iter().filter(|(version, _)| *version <= wanted).max_by_key(|(version, _)| *version);
+        let Some((_, source)) = best else { continue };
+        let out = recipe.out.join(format!("{}.{target}.cubin", module.name));
+        run(Command::new(ptxas).arg(format!("-arch={target}")).arg(source).arg("-o").arg(&out))?;
+        module.images.insert(0, ((*target).to_owned(), out));
+    }
+    Ok(())
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{} failed ({}):\n{said}", command.get_program().display(), output.status))
+}
+
+/// Names of the kernels in a PTX text.
+fn entries(ptx: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let rest = line.trim_start().strip_prefix(".visible .entry ")?;
+        Some(rest.split(['(', ' ']).next().unwrap_or(rest).trim().to_owned())
+    };
+    ptx.lines().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_from_ptx() {
+        let ptx = ".version 7.2\n.visible .entry add(\n  .param .b64 a\n)\n.func helper()\n.visible .entry scale(\n";
+        assert_eq!(entries(ptx), ["add", "scale"]);
+    }
+
+    #[test]
+    fn a_tool_that_is_not_there_or_of_another_version_is_none() {
+        assert_eq!(tool("STRATA_NO_SUCH_VARIABLE", &["no-such-compiler"], |_| true), None);
+        assert_eq!(tool("STRATA_NO_SUCH_VARIABLE", &["ls"], |text| text.contains("version 19.")), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! The Rust text that a plugin includes: a `MODULES` list of `strata_gpu::Module` and why it is empty, if it is.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::compile::Module;
+
+pub(crate) fn write(path: &Path, modules: &[Module], not_built: Option<&str>) -> Result<(), String> {
+    let text = text(modules, not_built);
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn text(modules: &[Module], not_built: Option<&str>) -> String {
+    let mut text = String::from("// Written by strata-kernel-build.\n");
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "pub(crate) const NOT_BUILT: Option<&str> = {not_built:?};");
+    let _ = writeln!(text, "pub(crate) static MODULES: &[strata_gpu::Module] = &[");
+    for module in modules {
+        let _ = writeln!(
+            text,
+            "    strata_gpu::Module {{ name: {:?}, entries: &{:?}, images: &[",
+            module.name, module.entries
+        );
+        for (target, path) in &module.images {
+            let _ = writeln!(
+                text,
+                "        strata_gpu::Image {{ target: {target:?}, bytes: include_bytes!({:?}) }},",
+                path.display().to_string()
+            );
+        }
+        text.push_str("    ] },\n");
+    }
+    text.push_str("];\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_a_compiler_says_why() {
+        let text = text(&[], Some("clang-19 was not found"));
+        assert!(text.contains("NOT_BUILT: Option<&str> = Some(\"clang-19 was not found\")"), "{text}");
+        assert!(text.contains("MODULES: &[strata_gpu::Module] = &[\n];"), "{text}");
+    }
+
+    #[test]
+    fn modules_name_their_images() {
+        let images = vec![("sm_90".to_owned(), "/out/norm.sm_90.cubin".into())];
+        let module = Module { name: "norm".to_owned(), entries: vec!["rows".to_owned()], images };
+        let text = text(&[module], None);
+        assert!(text.contains("name: \"norm\", entries: &[\"rows\"]"), "{text}");
+        assert!(text.contains("target: \"sm_90\", bytes: include_bytes!(\"/out/norm.sm_90.cubin\")"), "{text}");
+    }
+}
