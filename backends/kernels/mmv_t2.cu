@@ -3,5 +3,5 @@
 #include "mmv.h"
 
 #define MMV(name, F) \
-    KERNEL LAUNCH_BOUNDS(128, 6) mmv_##name##_t2(MatMulArgs args) { mmv<F, 2>(args); }
+    KERNEL LAUNCH_BOUNDS(128, 4) mmv_##name##_t2(MatMulArgs args) { mmv<F, 2>(args); }
 EACH_FORMAT(MMV)
