@@ -1,6 +1,7 @@
-//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|models|stage`.
+//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|models|stage|dist`.
 
 mod check;
+mod dist;
 mod generate;
 mod generate_header;
 mod models;
@@ -36,6 +37,8 @@ enum Task {
     },
     /// Bring the real models that tests and the quickstart use (`smollm2`, `gemma3`); print their paths.
     Models { names: Vec<String> },
+    /// Build packages of everything that can be built here, into a signed release folder.
+    Dist(dist::DistArgs),
     /// Build and lay out a local prefix: program, plugin with descriptor, receipt.
     Stage {
         /// The prefix; an earlier stage there is replaced.
@@ -56,6 +59,7 @@ fn main() -> anyhow::Result<()> {
         Task::Tidy => tidy::run_tidy(),
         Task::Gen { check } => generate::run_generate(check),
         Task::Models { names } => models::run_models(&names),
+        Task::Dist(args) => dist::run_dist(&args),
         Task::Stage { prefix, dev, model } => stage::run_stage(&prefix, dev, &model),
     }
 }
