@@ -7,6 +7,7 @@ mod zip;
 
 pub use deflate::{DEFLATE_LEVEL, Deflate, Deflated, GZIP_HEADER, Gzip};
 pub use tar::TarEncoder;
+pub(crate) use tar::tar_header;
 pub use zip::{Open, ZipEncoder};
 
 use std::io::{self, Read, Write};

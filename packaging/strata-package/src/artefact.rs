@@ -129,7 +129,7 @@ fn code_object_target(image: &[u8]) -> Result<Option<String>, String> {
 }
 
 /// `gfx906:sramecc+:xnack-`; a feature that any setting is good for is not named.
-fn amd_target(flags: u32) -> Result<String, String> {
+pub(crate) fn amd_target(flags: u32) -> Result<String, String> {
     let machine = flags & 0xff;
     let known = AMD_MACHINES.iter().find(|(number, _)| *number == machine);
     let (_, name) = known.ok_or_else(|| format!("a code object for AMD machine {machine:#x}, which is not known"))?;

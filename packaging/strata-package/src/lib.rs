@@ -1,10 +1,13 @@
 //! How a package is made and proven: recipe, staged tree, canonical archive; the verifier; signing.
 
+pub mod archive_read;
 pub mod archive_write;
 mod artefact;
 pub mod build;
 mod describe;
+pub mod elf;
 mod error;
+pub mod gpu;
 pub mod index;
 pub mod keys;
 pub mod licences;

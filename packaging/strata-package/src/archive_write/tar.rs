@@ -71,6 +71,13 @@ impl<W: Write> TarEncoder<W> {
     }
 }
 
+/// The header blocks of one entry, as this writer makes them: what a reader compares an archive's own with.
+pub(crate) fn tar_header(name: &str, size: u64, mode: u32, kind: u8, epoch: u64) -> io::Result<Vec<u8>> {
+    let mut encoder = TarEncoder::new(Vec::new(), epoch);
+    encoder.header(name, size, mode, kind)?;
+    Ok(encoder.inner)
+}
+
 /// Prefix and name of a ustar header: everything in the name when it fits, else cut at the rightmost
 /// `/` that leaves a prefix of at most 155 and a name of at most 100 bytes. `None`: no cut fits.
 fn split(name: &str) -> Option<(&str, &str)> {

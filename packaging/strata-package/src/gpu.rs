@@ -1,0 +1,335 @@
+//! Which GPUs a file holds code for: AMD code objects and NVIDIA machine code by their ELF headers,
+//! PTX by its `.target` line, NVIDIA's fat binaries and AMD's offload bundles by their tables,
+//! compressed bundles by what is in them.
+//!
+//! A file is read once, in windows; memory is two windows and a decompressor's. Formats: the AMDGPU
+//! back end's user guide and the offload bundler's page in LLVM's documentation; fat binaries as
+//! their headers show.
+
+use crate::artefact::amd_target;
+use memchr::memmem::Finder;
+use std::collections::BTreeSet;
+use std::io::{self, Cursor, Read};
+
+const WINDOW: usize = 1 << 20;
+/// What a table or header may reach over the end of a window.
+const OVERLAP: usize = 16 << 10;
+/// Most bytes that a compressed bundle is unpacked to.
+const MAX_BUNDLE_BYTES: u64 = 4 << 30;
+/// Most bytes of a compressed bundle that are looked at.
+const MAX_COMPRESSED_BYTES: usize = 512 << 20;
+const MAX_TARGETS: usize = 1000;
+
+const ELF: &[u8] = b"\x7fELF\x02\x01";
+const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
+const COMPRESSED: &[u8] = b"CCOB";
+const FAT_BINARY: &[u8] = &[0x50, 0xed, 0x55, 0xba, 1, 0];
+const PTX: &[u8] = b".version ";
+
+/// Targets of everything in a file, with feature bits: `gfx906:xnack-`, `sm_90`, `compute_80`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GpuFacts {
+    pub targets: BTreeSet<String>,
+    /// Code that is there and could not be read, one sentence each.
+    pub unreadable: BTreeSet<String>,
+}
+
+impl GpuFacts {
+    fn add(&mut self, target: Result<String, String>) {
+        if self.targets.len() + self.unreadable.len() < MAX_TARGETS {
+            match target {
+                Ok(target) => self.targets.insert(target),
+                Err(why) => self.unreadable.insert(why),
+            };
+        }
+    }
+}
+
+/// Looks through all that is left in `reader`.
+pub fn scan(reader: &mut dyn Read) -> io::Result<GpuFacts> {
+    let mut facts = GpuFacts::default();
+    scan_into(reader, &mut facts, true)?;
+    Ok(facts)
+}
+
+fn scan_into(reader: &mut dyn Read, facts: &mut GpuFacts, outermost: bool) -> io::Result<()> {
+    let finders = [ELF, BUNDLE, COMPRESSED, FAT_BINARY, PTX].map(Finder::new);
+    let mut window = vec![0_u8; WINDOW + OVERLAP];
+    let mut filled = 0;
+    let mut pending: Option<Pending> = None;
+    loop {
+        let count = fill(reader, &mut window[filled..])?;
+        filled += count;
+        let at_end = filled < window.len();
+        // What begins in the last part is looked at when its rest is there.
+        let begins = if at_end { filled } else { WINDOW };
+        let bytes = &window[..filled];
+        if let Some(open) = &mut pending {
+            open.take(&bytes[..begins]);
+        }
+        for (finder, magic) in finders.iter().zip([ELF, BUNDLE, COMPRESSED, FAT_BINARY, PTX]) {
+            for at in finder.find_iter(bytes).take_while(|at| *at < begins) {
+                match magic {
+                    ELF => code_object(&bytes[at..], facts),
+                    BUNDLE => bundle(&bytes[at..], facts),
+                    FAT_BINARY => fat_binary(&bytes[at..], facts),
+                    PTX => facts.targets.extend(ptx_target(&bytes[at..])),
+                    _ if outermost && pending.as_ref().is_none_or(Pending::full) => {
+                        if let Some(done) = pending.take() {
+                            done.unpack(facts)?;
+                        }
+                        pending = Pending::begin(&bytes[at..]);
+                        if let Some(open) = &mut pending {
+                            open.take(&bytes[at..begins]);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if at_end {
+            return pending.map_or(Ok(()), |open| open.unpack(facts));
+        }
+        window.copy_within(WINDOW.., 0);
+        filled -= WINDOW;
+    }
+}
+
+fn fill(reader: &mut dyn Read, mut buffer: &mut [u8]) -> io::Result<usize> {
+    let mut total = 0;
+    while !buffer.is_empty() {
+        match reader.read(buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                total += count;
+                buffer = &mut buffer[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// An ELF image for a GPU; one for a processor says nothing here.
+fn code_object(image: &[u8], facts: &mut GpuFacts) {
+    let (Some(machine), Some(flags), Some(abi_version)) = (half(image, 18), word(image, 48), image.get(8)) else {
+        return;
+    };
+    match machine {
+        224 => facts.add(amd_target(flags)),
+        // From version 8 of its ABI on, the architecture's number lies one byte higher.
+        190 => facts.add(Ok(format!("sm_{}", if *abi_version >= 8 { flags >> 8 & 0xff } else { flags & 0xff }))),
+        _ => {}
+    }
+}
+
+/// The table of an offload bundle: `hipv4-amdgcn-amd-amdhsa--gfx906:xnack-` names a target.
+fn bundle(bytes: &[u8], facts: &mut GpuFacts) {
+    let Some(count) = long(bytes, BUNDLE.len()).filter(|count| (1..=256).contains(count)) else { return };
+    let mut at = BUNDLE.len() + 8;
+    for _ in 0..count {
+        let Some(size) = long(bytes, at + 16).filter(|size| *size <= 200) else { return };
+        let Some(id) = bytes.get(at + 24..at + 24 + size as usize) else { return };
+        at += 24 + size as usize;
+        let id = String::from_utf8_lossy(id);
+        if let Some((_, target)) = id.split_once("-amdgcn-amd-amdhsa-") {
+            facts.add(Ok(target.trim_start_matches('-').to_owned()));
+        }
+    }
+}
+
+/// NVIDIA's fat binary: entries of PTX (1) and machine code (2), each with its architecture.
+fn fat_binary(bytes: &[u8], facts: &mut GpuFacts) {
+    let (Some(header), Some(size)) = (half(bytes, 6).map(usize::from), long(bytes, 8)) else { return };
+    let mut at = header;
+    let end = (header as u64).saturating_add(size);
+    while (at as u64) < end {
+        let (Some(kind), Some(entry_header), Some(entry_size), Some(arch)) =
+            (half(bytes, at), word(bytes, at + 4), long(bytes, at + 8), word(bytes, at + 28))
+        else {
+            return;
+        };
+        match kind {
+            1 if arch < 1000 => facts.add(Ok(format!("compute_{arch}"))),
+            2 if arch < 1000 => facts.add(Ok(format!("sm_{arch}"))),
+            _ => return,
+        }
+        let Some(next) =
+            usize::try_from(entry_size).ok().and_then(|size| at.checked_add(entry_header as usize)?.checked_add(size))
+        else {
+            return;
+        };
+        if next <= at {
+            return;
+        }
+        at = next;
+    }
+}
+
+/// `compute_80` of a PTX text: its header is three lines, version, target and address size.
+fn ptx_target(text: &[u8]) -> Option<String> {
+    let head = &text[..text.len().min(200)];
+    let head = std::str::from_utf8(head).or_else(|error| std::str::from_utf8(&head[..error.valid_up_to()])).ok()?;
+    let mut lines = head.lines();
+    let version = lines.next()?.strip_prefix(".version ")?.trim();
+    let target = lines.next()?.strip_prefix(".target sm_")?.split([',', ' ']).next()?;
+    let number = !version.is_empty() && version.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+    (number && target.starts_with(|c: char| c.is_ascii_digit())).then(|| format!("compute_{target}"))
+}
+
+/// A compressed bundle whose bytes are being gathered.
+struct Pending {
+    bytes: Vec<u8>,
+    method: u16,
+    header: usize,
+    /// Bytes of header and content, where the format says so.
+    total: Option<usize>,
+}
+
+impl Pending {
+    /// Version 1 has no sizes of its own, version 2 has 32-bit ones, version 3 64-bit ones. `None`: the
+    /// letters stand there by chance.
+    fn begin(bytes: &[u8]) -> Option<Pending> {
+        let (version, method) = (half(bytes, 4)?, half(bytes, 6)?);
+        let (header, total) = match version {
+            1 => (20, None),
+            2 => (24, Some(word(bytes, 8)? as usize)),
+            3 => (32, Some(usize::try_from(long(bytes, 8)?).ok()?)),
+            _ => return None,
+        };
+        let plausible = method <= 1 && total.is_none_or(|total| total > header && total <= MAX_COMPRESSED_BYTES);
+        plausible.then(|| Pending { bytes: Vec::new(), method, header, total })
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        let room = self.total.unwrap_or(MAX_COMPRESSED_BYTES).saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn full(&self) -> bool {
+        self.total.is_some_and(|total| self.bytes.len() >= total)
+    }
+
+    fn unpack(self, facts: &mut GpuFacts) -> io::Result<()> {
+        let Some(content) = self.bytes.get(self.header..) else { return Ok(()) };
+        let decoder: Box<dyn Read + '_> = match self.method {
+            0 => Box::new(flate2::read::ZlibDecoder::new(content)),
+            _ => Box::new(zstd::stream::read::Decoder::with_buffer(Cursor::new(content))?.single_frame()),
+        };
+        let before = (facts.targets.len(), facts.unreadable.len());
+        let read = scan_into(&mut decoder.take(MAX_BUNDLE_BYTES), facts, false);
+        // Four letters by chance are no bundle; a bundle that was cut off after something was found is one.
+        if read.is_err() && (facts.targets.len(), facts.unreadable.len()) != before {
+            facts.add(Err("a compressed offload bundle that ends early or is damaged".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn image(machine: u16, abi_version: u8, flags: u32) -> Vec<u8> {
+        let mut image = vec![0_u8; 64];
+        image[..6].copy_from_slice(ELF);
+        image[8] = abi_version;
+        image[18..20].copy_from_slice(&machine.to_le_bytes());
+        image[48..52].copy_from_slice(&flags.to_le_bytes());
+        image
+    }
+
+    fn targets(bytes: &[u8]) -> String {
+        let facts = scan(&mut &*bytes).unwrap();
+        assert!(facts.unreadable.is_empty(), "{facts:?}");
+        facts.targets.into_iter().collect::<Vec<_>>().join(" ")
+    }
+
+    fn bundled(ids: &[&str]) -> Vec<u8> {
+        let mut bytes = BUNDLE.to_vec();
+        bytes.extend((ids.len() as u64).to_le_bytes());
+        for id in ids {
+            bytes.extend([4096_u64, 64, id.len() as u64].iter().flat_map(|value| value.to_le_bytes()));
+            bytes.extend(id.as_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn every_form_of_gpu_code_names_its_target() {
+        assert_eq!(targets(&image(224, 3, 0x52f)), "gfx906");
+        assert_eq!(targets(&image(224, 3, 0x62f)), "gfx906:xnack-");
+        assert_eq!(targets(&image(190, 8, 0x0600_5a04)), "sm_90");
+        assert_eq!(targets(&image(62, 0, 0)), "");
+        assert_eq!(targets(b"//\n.version 8.0\n.target sm_80\n.address_size 64\n"), "compute_80");
+        assert_eq!(
+            targets(&bundled(&["host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--gfx1100"])),
+            "gfx1100"
+        );
+        let unknown = scan(&mut image(224, 3, 0xfe).as_slice()).unwrap();
+        assert!(unknown.unreadable.iter().next().unwrap().contains("0xfe"));
+    }
+
+    #[test]
+    fn a_fat_binary_is_read_by_its_entries() {
+        let mut fat = FAT_BINARY.to_vec();
+        fat.extend(16_u16.to_le_bytes());
+        fat.extend(160_u64.to_le_bytes());
+        for (kind, arch) in [(1_u16, 80_u32), (2, 90)] {
+            let mut entry = vec![0_u8; 64 + 16];
+            entry[..2].copy_from_slice(&kind.to_le_bytes());
+            entry[4..8].copy_from_slice(&64_u32.to_le_bytes());
+            entry[8..16].copy_from_slice(&16_u64.to_le_bytes());
+            entry[28..32].copy_from_slice(&arch.to_le_bytes());
+            fat.extend(entry);
+        }
+        assert_eq!(targets(&fat), "compute_80 sm_90");
+    }
+
+    #[test]
+    fn compressed_bundles_are_opened() {
+        let mut plain = bundled(&["hipv4-amdgcn-amd-amdhsa--gfx906"]);
+        plain.extend(image(224, 3, 0x041));
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        zlib.write_all(&plain).unwrap();
+        for (method, content) in [(0_u16, zlib.finish().unwrap()), (1, zstd::encode_all(plain.as_slice(), 3).unwrap())]
+        {
+            let mut file = vec![7_u8; 3000];
+            file.extend(COMPRESSED);
+            file.extend(2_u16.to_le_bytes());
+            file.extend(method.to_le_bytes());
+            file.extend((24 + content.len() as u32).to_le_bytes());
+            file.extend((plain.len() as u32).to_le_bytes());
+            file.extend([0; 8]);
+            file.extend(&content);
+            file.extend(vec![9_u8; 100]);
+            assert_eq!(targets(&file), "gfx1100 gfx906", "method {method}");
+        }
+        assert_eq!(targets(b"CCOB by chance"), "");
+    }
+
+    #[test]
+    fn what_lies_across_windows_is_found_once_and_whole() {
+        for shift in [0, 1, 10, 63, 64, OVERLAP, OVERLAP + 1] {
+            let mut bytes = vec![0_u8; WINDOW + OVERLAP - shift];
+            bytes.extend(image(224, 3, 0x52f));
+            bytes.extend(vec![0; 2 * WINDOW]);
+            bytes.extend(image(224, 3, 0x046));
+            assert_eq!(targets(&bytes), "gfx1101 gfx906", "{shift}");
+        }
+    }
+}
