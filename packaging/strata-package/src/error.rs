@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use strata_diag::catalogue::general::{FILE_UNREADABLE, FILE_UNWRITABLE};
 use strata_diag::catalogue::packages::{
     ARTEFACTS_DISAGREE, KEY_UNUSABLE, LICENCE_MISSING, RECIPE_INVALID, RELEASE_INCONSISTENT, SIGNATURE_INVALID,
-    STAGE_MISSING, STAGE_UNCLAIMED, TRUST_REFUSED,
+    STAGE_MISSING, STAGE_UNCLAIMED, TRUST_REFUSED, UNPACK_REFUSED,
 };
 use strata_diag::{Code, Diagnose};
 use strata_manifest::ManifestError;
@@ -45,6 +45,8 @@ pub enum PackageError {
     Signature { path: PathBuf, why: String },
     #[error("`{}` cannot be trusted: {why}", path.display())]
     Trust { path: PathBuf, why: String },
+    #[error("`{}` is not unpacked: {why}", archive.display())]
+    Unpack { archive: PathBuf, why: String },
     #[error("`{tool}` failed: {why}")]
     Tool { tool: String, why: String },
 }
@@ -78,6 +80,7 @@ impl Diagnose for PackageError {
             PackageError::Key { .. } => KEY_UNUSABLE,
             PackageError::Signature { .. } => SIGNATURE_INVALID,
             PackageError::Trust { .. } => TRUST_REFUSED,
+            PackageError::Unpack { .. } => UNPACK_REFUSED,
         }
     }
 
@@ -120,6 +123,9 @@ impl Diagnose for PackageError {
             PackageError::Disagrees { .. } => "build everything from one commit with one version, then package again",
             PackageError::Licence { .. } => {
                 "name a file with the text in the recipe: `[licence_texts]`, `\"name\" = \"path\"`"
+            }
+            PackageError::Unpack { archive, .. } => {
+                return vec![format!("see what is wrong with it: `strata verify-package {}`", archive.display())];
             }
             PackageError::Manifest(error) => return error.hints(),
             _ => return Vec::new(),

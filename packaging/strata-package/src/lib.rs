@@ -5,6 +5,7 @@ pub mod archive_write;
 mod artefact;
 pub mod build;
 mod describe;
+mod digest;
 pub mod elf;
 mod error;
 pub mod gpu;
@@ -18,5 +19,6 @@ pub mod stage;
 pub mod stray;
 pub mod sums;
 pub mod trust;
+pub mod unpack;
 
 pub use error::PackageError;
