@@ -98,6 +98,11 @@ impl InstallError {
             _ => InstallError::Write { path: path.to_owned(), step: step.to_owned(), source },
         }
     }
+
+    /// A failure of the package reader; one of the disk is told like our own.
+    pub(crate) fn package(error: &dyn Diagnose) -> InstallError {
+        InstallError::Package(Box::new(Diagnostic::of(error)))
+    }
 }
 
 impl Diagnose for InstallError {

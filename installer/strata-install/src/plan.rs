@@ -461,7 +461,7 @@ pub fn trust_words(trust: &Trust) -> String {
         Trust::NamedKey { key_id } => format!("signed by {key_id}, the key that was named"),
         Trust::BuiltIn { key_id } => format!("signed by {key_id}, a key of this build"),
         Trust::Pinned { key_id } => format!("signed by {key_id}, the key that is pinned here"),
-        Trust::FirstUse { key_id } => format!("signed by {key_id}, pinned at this first use"),
+        Trust::FirstUse { key_id } => format!("signed by {key_id}, a key seen for the first time"),
         Trust::Unsigned => "not signed".to_owned(),
         Trust::Unknown => "for a reason that this program does not know".to_owned(),
     }

@@ -84,13 +84,12 @@ fn from_archive(
     disk.create_dir_all(&into).map_err(|source| failed(&into, source))?;
     disk.gate(crate::DiskOp::Unpack, &into).map_err(|source| failed(&into, source))?;
     let component = crate::unpack::unpack(archive, &into, part.size, part.sha256)?;
-    let top = if into.join(COMPONENT_FILE).is_file() { into.clone() } else { into.join(component.stem()) };
-    check_list(part, &top.join(COMPONENT_FILE))?;
+    check_list(part, &into.join(COMPONENT_FILE))?;
     for file in &component.files {
-        place(disk, &file.path.below(&top), &file.path.below(folder))?;
+        place(disk, &file.path.below(&into), &file.path.below(folder))?;
     }
     let list = folder.join(COMPONENTS).join(format!("{}.json", part.id()));
-    place(disk, &top.join(COMPONENT_FILE), &list)?;
+    place(disk, &into.join(COMPONENT_FILE), &list)?;
     disk.remove_tree(&into).map_err(|source| failed(&into, source))?;
     Ok(component)
 }

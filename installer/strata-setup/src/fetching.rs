@@ -5,9 +5,11 @@ use crate::cli::InstallArgs;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::{FILE_UNREADABLE, FILE_UNWRITABLE, INTERRUPTED};
 use strata_diag::catalogue::installing::MODEL_FILE;
+use strata_fetch::{CancelFlag, FetchError, Fetcher, Request, Settings};
 use strata_install::Observer;
 use strata_manifest::Sha256Digest;
 
@@ -228,22 +230,87 @@ pub(crate) fn join(parts: &[PathBuf], file: &Wanted, progress: &Progress) -> Out
     Ok(Got { path: file.to.clone(), size, sha256 })
 }
 
-/// TEMPORARY until strata-fetch is there.
-fn download(remote: &[(usize, Wanted)], network: &Network, _progress: &Progress) -> Outcome<Vec<Got>> {
-    let _ = &network.ca_file;
+/// What has an address goes through the download engine, which is started only now: an installation without
+/// network opens no socket.
+fn download(remote: &[(usize, Wanted)], network: &Network, progress: &Progress) -> Outcome<Vec<Got>> {
     if remote.is_empty() {
         return Ok(Vec::new());
     }
-    Err(Diagnostic::new(FILE_UNREADABLE, "the download engine is not wired yet").into())
+    let fetcher = fetcher(network)?;
+    let requests: Vec<Request> = remote.iter().map(|(_, file)| request(file)).collect();
+    let total = remote.iter().map(|(_, file)| file.size.unwrap_or(file.about_bytes)).sum();
+    progress.downloads(0, total);
+    let result = fetcher.fetch(&requests, &Heard(progress), cancel_flag());
+    progress.downloads_over();
+    let got = result?.into_iter().map(|file| Got { path: file.path, size: file.size, sha256: file.sha256 });
+    Ok(got.collect())
+}
+
+fn fetcher(network: &Network) -> Outcome<Fetcher> {
+    let settings = Settings { ca_file: network.ca_file.clone(), ..Settings::from_environment() };
+    Ok(Fetcher::new(settings)?)
+}
+
+fn request(file: &Wanted) -> Request {
+    Request {
+        name: file.name.clone(),
+        sources: file.sources.clone(),
+        size: file.size,
+        sha256: file.sha256,
+        to: file.to.clone(),
+        authorization: None,
+    }
+}
+
+/// Set by the first Ctrl-C.
+fn cancel_flag() -> &'static CancelFlag {
+    static FLAG: OnceLock<CancelFlag> = OnceLock::new();
+    FLAG.get_or_init(|| {
+        let flag = CancelFlag::default();
+        let on_press = flag.clone();
+        crate::interrupt::on_first(move || on_press.cancel());
+        if crate::interrupt::asked() {
+            flag.cancel();
+        }
+        flag
+    })
+}
+
+/// The engine's events as progress.
+struct Heard<'a>(&'a Progress);
+
+impl strata_fetch::Observer for Heard<'_> {
+    fn file(&self, name: &str, done: u64, total: Option<u64>) {
+        self.0.file(name, done, total);
+    }
+
+    fn advance(&self, name: &str, done: u64) {
+        self.0.advance(name, done);
+    }
+
+    fn file_done(&self, name: &str, size: u64) {
+        self.0.file_done(name, size);
+    }
+
+    fn note(&self, text: &str) {
+        self.0.trouble(text);
+    }
 }
 
 /// Like [`fetch`], but a file that the server does not have is no failure.
 pub(crate) fn fetch_if_there(wanted: &Wanted, network: &Network, progress: &Progress) -> Outcome<Option<Got>> {
-    Ok(fetch(std::slice::from_ref(wanted), network, progress).ok().and_then(|mut got| got.pop()))
+    if network.offline {
+        return Err(absent_offline(wanted).into());
+    }
+    match fetcher(network)?.fetch(&[request(wanted)], &Heard(progress), cancel_flag()) {
+        Ok(mut got) => Ok(got.pop().map(|file| Got { path: file.path, size: file.size, sha256: file.sha256 })),
+        Err(FetchError::Status { status: 403 | 404 | 410, .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Address of the model hub.
 pub(crate) fn hub() -> String {
     let named = std::env::var("HF_ENDPOINT").ok().filter(|value| !value.is_empty());
-    named.unwrap_or_else(|| "https://huggingface.co".to_owned())
+    named.unwrap_or_else(|| strata_fetch::HUB.to_owned())
 }

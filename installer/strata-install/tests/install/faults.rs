@@ -1,7 +1,7 @@
 //! A disk that fails at every n-th change, and a user who stops at every step: the old or the new
 //! installation, never anything between.
 
-use crate::support::{Site, all_packages, release, state};
+use crate::support::{Site, all_packages, quick_folder, release, state};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ fn failing(nth: u64, errno: i32) -> (Disk, Arc<AtomicU64>) {
 
 #[test]
 fn a_full_or_broken_disk_at_every_change_leaves_the_old_or_the_new() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = quick_folder();
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
     release(&one, "0.1.0", 1, &all_packages("0.1.0"));
     release(&two, "0.2.0", 2, &all_packages("0.2.0"));
@@ -86,7 +86,7 @@ impl Observer for StopAt {
 
 #[test]
 fn a_user_who_stops_at_any_step_has_the_old_or_the_new() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = quick_folder();
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
     release(&one, "0.1.0", 1, &all_packages("0.1.0"));
     release(&two, "0.2.0", 2, &all_packages("0.2.0"));
@@ -108,7 +108,7 @@ fn a_user_who_stops_at_any_step_has_the_old_or_the_new() {
 
 #[test]
 fn a_prefix_that_cannot_be_written_is_said_to_be_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = quick_folder();
     release(&folder.path().join("one"), "0.1.0", 1, &all_packages("0.1.0"));
     let site = Site::new(&folder.path().join("prefix"));
     const EROFS: i32 = 30;

@@ -1,15 +1,18 @@
 //! A prefix from its first installation to its removal.
 
-use crate::support::{Package, Site, all_packages, card, control, engine, files_below, release, request, state};
+use crate::support::{
+    Package, Site, all_packages, card, control, engine, files_below, quick_folder, release, request, state,
+};
 use std::time::Duration;
 use strata_diag::Diagnose;
 use strata_install::plan::backend::BackendChoice;
 use strata_install::plan::machine::{DeviceState, Vendor};
-use strata_install::{Disk, InstallError, Uninstall, Unwatched, collect, repair, rollback, uninstall};
+use strata_install::{Disk, DiskOp, InstallError, Uninstall, Unwatched, collect, repair, rollback, uninstall};
 use strata_manifest::plan::PlanAction;
+use strata_manifest::{Document, RELEASE_FILE, Release, Sha256Digest};
 
 fn scene() -> (tempfile::TempDir, Site) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = quick_folder();
     for (version, serial) in [("0.1.0", 1), ("0.2.0", 2), ("0.3.0", 3)] {
         release(&folder.path().join(version), version, serial, &all_packages(version));
     }
@@ -248,4 +251,35 @@ fn an_archive_with_other_bytes_is_not_unpacked() {
     fs_err::remove_file(&archive).unwrap();
     let error = site.install(&folder.path().join("0.1.0"), &DISK(), &Unwatched).unwrap_err();
     assert_eq!(error.code().id, "S0713", "{error}");
+}
+
+#[test]
+fn a_component_that_is_not_the_one_of_the_index_is_not_installed() {
+    let (folder, site) = scene();
+    let path = folder.path().join("0.1.0");
+    let mut index = Release::read(&path.join(RELEASE_FILE)).unwrap();
+    // The archive is right to the byte, and the list in it is another one than the signed index names.
+    index.components[0].manifest_sha256 = Sha256Digest::of_bytes(b"another list");
+    fs_err::write(path.join(RELEASE_FILE), index.to_text()).unwrap();
+    let error = site.install(&path, &DISK(), &Unwatched).unwrap_err();
+    assert_eq!(error.code().id, "S0714", "{error}");
+    assert_eq!(state(&site.root), "nothing");
+}
+
+#[test]
+fn an_uninstallation_that_cannot_remove_a_file_says_so_and_goes_on_later() {
+    let (folder, site) = scene();
+    site.install(&folder.path().join("0.1.0"), &DISK(), &Unwatched).unwrap();
+    const EACCES: i32 = 13;
+    let stubborn = Disk::gated(|op, path| match op {
+        DiskOp::Remove if path.ends_with("bin/strata") => Err(std::io::Error::from_raw_os_error(EACCES)),
+        _ => Ok(()),
+    });
+    let what = Uninstall { models: false, changed_too: false, link: None };
+    let error = uninstall(&site.root, &stubborn, &what, Duration::ZERO, &Unwatched).unwrap_err();
+    assert_eq!(error.code().id, "S0727", "{error}");
+    assert!(error.facts()[0].1.contains("bin/strata"), "{:?}", error.facts());
+    assert!(site.root.generation(1).join("bin/strata").is_file() && !site.root.current().exists());
+    let done = uninstall(&site.root, &DISK(), &what, Duration::ZERO, &Unwatched).unwrap();
+    assert!(done.prefix_gone, "{done:?}");
 }

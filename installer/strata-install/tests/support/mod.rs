@@ -180,7 +180,9 @@ fn archive(folder: &Path, package: &Package, version: &Version) -> ReleaseCompon
         }
         all.push((path, Some((bytes, *mode))));
     }
-    all.sort_by(|a, b| a.0.cmp(&b.0));
+    // The canonical order: the top folder, the manifest, then all others by name.
+    let (top, list_name) = (format!("{stem}/"), format!("{stem}/{COMPONENT_FILE}"));
+    all.sort_by_key(|(path, _)| (*path != top, *path != list_name, path.clone()));
     for (path, content) in all {
         let mut header = tar::Header::new_ustar();
         header.set_path(&path).unwrap();
@@ -360,4 +362,20 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// A folder in memory where the system has one: these tests sync a great deal, and mean the program, not the disk.
+pub(crate) fn quick_folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let probe = tempfile::tempdir_in(memory).ok().filter(|folder| {
+        // Programs have to run from it.
+        let script = folder.path().join("x");
+        let written = fs_err::write(&script, "#!/bin/sh\n").is_ok();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        written
+            && fs_err::set_permissions(&script, mode).is_ok()
+            && std::process::Command::new(&script).status().is_ok_and(|status| status.success())
+            && fs_err::remove_file(&script).is_ok()
+    });
+    probe.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }

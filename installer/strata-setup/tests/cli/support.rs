@@ -1,6 +1,6 @@
 //! One way to run the program: no home, no terminal, facts of an empty root.
 
-use crate::releases::{Package, all_packages, release};
+use crate::releases::{Package, all_packages, quick_folder, release};
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
 use strata_manifest::{Document, RELEASE_FILE, Release, ReleaseFile, ReleaseModel, Sha256Digest};
@@ -18,7 +18,7 @@ pub(crate) fn model_bytes() -> Vec<u8> {
 impl Scene {
     /// A scene with releases 0.1.0 and 0.2.0, which offer a model `tiny`.
     pub(crate) fn new() -> Scene {
-        let scene = Scene { folder: tempfile::tempdir().unwrap() };
+        let scene = Scene { folder: quick_folder() };
         for (version, serial) in [("0.1.0", 1), ("0.2.0", 2)] {
             scene.release(version, serial, &all_packages(version));
         }
