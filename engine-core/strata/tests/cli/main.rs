@@ -6,6 +6,7 @@
 mod chat;
 mod errors;
 mod hostile;
+mod package;
 mod reference;
 mod run;
 mod support;
