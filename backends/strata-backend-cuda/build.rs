@@ -3,13 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use strata_kernel_build::{Outcome, Recipe, Target, TargetKind};
-
-/// PTX for every card from 8.0 on, and for 9.0 with what is new there.
-const TARGETS: [Target; 2] =
-    [Target { arch: "sm_80", kind: TargetKind::Ptx(72) }, Target { arch: "sm_90", kind: TargetKind::Ptx(80) }];
-/// Machine code where the assembler is at hand.
-const CUBINS: [&str; 4] = ["sm_80", "sm_86", "sm_89", "sm_90"];
+use strata_kernel_build::{CUDA_CUBINS, CUDA_TARGETS, Outcome, Recipe};
 
 fn main() {
     strata_build_record::emit();
@@ -17,7 +11,7 @@ fn main() {
     let Some(out) = std::env::var_os("OUT_DIR").map(PathBuf::from) else {
         fail("OUT_DIR is not set: this is a build script");
     };
-    match strata_kernel_build::build(&Recipe { sources: &sources, targets: &TARGETS, cubins: &CUBINS, out: &out }) {
+    match strata_kernel_build::build(&Recipe { sources: &sources, targets: &CUDA_TARGETS, cubins: &CUDA_CUBINS, out: &out }) {
         Ok(Outcome::Built(_)) => {}
         Ok(Outcome::NotBuilt(why)) => say(&format!("cargo::warning=the CUDA plugin is built without kernels: {why}")),
         Err(text) => fail(&text),

@@ -4,6 +4,7 @@
 //! Fusing never changes a result's bits: a fused kernel rounds where the single ones do. What may
 //! move past what is decided by the bytes that ops read and write, as docs/ABI.md demands.
 
+mod attention;
 mod fuse;
 mod ops;
 mod product;
@@ -62,7 +63,10 @@ pub(crate) struct Sizes {
     /// Of one slot for rounded activations: the bytes, then their scales.
     bytes_of_slot: u64,
     scales_of_slot: u64,
-    /// Slots by expert: offsets and rows.
+    /// Activations widened from F16.
+    widened: u64,
+    /// Slots by expert: where each expert's begin, and the slots.
+    offsets: u64,
     sorted: u64,
     /// Partial results of attention.
     partial: u64,
@@ -73,6 +77,7 @@ impl Sizes {
         let mut sizes = Sizes::default();
         for index in 0..program.ops.len() {
             let Some(kind) = program.kind(index) else { continue };
+            sizes.partial = sizes.partial.max(attention::workspace(program, index)?);
             if !matches!(kind, StrataOpKind::MatMul | StrataOpKind::ExpertMatMul) {
                 continue;
             }
@@ -87,18 +92,39 @@ impl Sizes {
                 sizes.bytes_of_slot = sizes.bytes_of_slot.max(numbers.next_multiple_of(256));
                 sizes.scales_of_slot = sizes.scales_of_slot.max((numbers / 4).next_multiple_of(256));
             }
+            if x.dtype != StrataDType::F32 || !x.evenly_spaced() {
+                sizes.widened = sizes.widened.max((numbers * 4).next_multiple_of(256));
+            }
             if kind == StrataOpKind::ExpertMatMul {
                 let ids = shape(3)?;
-                let bytes = (w.ne[2].max(program.operand(index, 4).map_or(0, |table| table.ne[0])) + 2) * 4;
-                let bytes = bytes.next_multiple_of(256) + (ids.ne[0] * ids.ne[1] * 4).next_multiple_of(256);
-                sizes.sorted = sizes.sorted.max(bytes);
+                let n_experts = w.ne[2].max(program.operand(index, 4).map_or(0, |table| table.ne[0]));
+                sizes.offsets = sizes.offsets.max(((n_experts + 1) * 4).next_multiple_of(256));
+                sizes.sorted = sizes.sorted.max((ids.ne[0] * ids.ne[1] * 4).next_multiple_of(256));
             }
         }
         Ok(sizes)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.bytes_of_slot + self.scales_of_slot) * N_SLOTS as u64 + self.sorted + self.partial
+        (self.bytes_of_slot + self.scales_of_slot) * N_SLOTS as u64
+            + self.widened
+            + self.offsets
+            + self.sorted
+            + self.partial
+    }
+
+    fn widened_at(&self, base: u64) -> u64 {
+        base + (self.bytes_of_slot + self.scales_of_slot) * N_SLOTS as u64
+    }
+
+    /// Offsets and slots.
+    fn sorted_at(&self, base: u64) -> (u64, u64) {
+        let offsets = self.widened_at(base) + self.widened;
+        (offsets, offsets + self.offsets)
+    }
+
+    fn partial_at(&self, base: u64) -> u64 {
+        base + (self.bytes_of_slot + self.scales_of_slot) * N_SLOTS as u64 + self.widened + self.offsets + self.sorted
     }
 
     fn slot(&self, base: u64, slot: usize) -> Rounded {
@@ -158,6 +184,7 @@ pub(crate) struct Planner<'p, D: Driver> {
     core: &'p Core<D>,
     kernels: &'p KernelTable,
     precise: bool,
+    scalar_max: Vec<i64>,
     ops: Vec<PlanOp>,
     done: Vec<bool>,
     sizes: &'p Sizes,
@@ -189,6 +216,7 @@ pub(crate) fn plan<D: Driver>(
         core,
         kernels,
         precise: program.precise,
+        scalar_max: program.scalar_max.clone(),
         done: vec![false; ops.len()],
         ops,
         sizes,

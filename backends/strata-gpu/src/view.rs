@@ -63,6 +63,18 @@ impl View {
         extents
     }
 
+    /// Whether the rows of the first three dimensions lie at one distance.
+    pub(crate) fn evenly_spaced(&self) -> bool {
+        self.ne[1] <= 1 || self.ne[2] <= 1 || self.nb[2] == self.ne[1] * self.nb[1]
+    }
+
+    /// The same elements as packed floats at another place.
+    pub(crate) fn widened(&self, address: u64) -> View {
+        let row = self.ne[0] * 4;
+        let nb = [4, row, row * self.ne[1], row * self.ne[1] * self.ne[2]];
+        View { address, dtype: StrataDType::F32, nb, ..self.clone() }
+    }
+
     /// Elements from one index of dimension `dim` to the next; strides of plain types only.
     pub(crate) fn step(&self, dim: usize) -> u64 {
         self.nb[dim] / self.dtype.block_bytes() as u64

@@ -6,11 +6,13 @@
 //! opened, and packaging refuses it. Called by the build scripts of the GPU plugins.
 
 mod compile;
+mod cuda;
 mod table;
 
 use std::path::{Path, PathBuf};
 
 pub use compile::{Target, TargetKind};
+pub use cuda::{CUDA_CUBINS, CUDA_TARGETS, cuda_target_names};
 
 /// Where an override of the compiler is taken from.
 pub const CLANG_VARIABLE: &str = "STRATA_CLANG";

@@ -18,7 +18,11 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     if prefix.exists() && !prefix.join("receipt.json").is_file() && fs_err::read_dir(&prefix)?.next().is_some() {
         bail!("`{}` is not empty and holds no receipt.json: not an earlier stage, left alone", prefix.display());
     }
+    let cuda_targets = strata_kernel_build::cuda_target_names();
     let mut build = vec!["build", "--package", "strata", "--package", "strata-backend-cpu"];
+    if !cuda_targets.is_empty() {
+        build.extend(["--package", "strata-backend-cuda"]);
+    }
     if !dev {
         build.push("--release");
     }
@@ -28,11 +32,17 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     let fresh = beside(&prefix, "new")?;
     let mut stage = Stage { root: fresh.clone(), files: Vec::new() };
     stage.add(&built.join("strata"), "bin/strata", 0o755)?;
-    let plugin = stage.add_plugin(&built, "cpu", BackendKind::Cpu, "libstrata_backend_cpu.so", &["x86_64"])?;
+    let mut plugins = vec![stage.add_plugin(&built, "cpu", BackendKind::Cpu, "libstrata_backend_cpu.so", &["x86_64"])?];
+    if cuda_targets.is_empty() {
+        say("without the CUDA plugin: clang-19 was not found");
+    } else {
+        let targets: Vec<&str> = cuda_targets.iter().map(String::as_str).collect();
+        plugins.push(stage.add_plugin(&built, "cuda", BackendKind::Cuda, "libstrata_backend_cuda.so", &targets)?);
+    }
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         stage.add(&root().join(licence), &format!("share/doc/strata/{licence}"), 0o644)?;
     }
-    stage.finish(vec![plugin], models.iter().map(|model| installed_model(model)).collect::<Result<_, _>>()?)?;
+    stage.finish(plugins, models.iter().map(|model| installed_model(model)).collect::<Result<_, _>>()?)?;
 
     let old = beside(&prefix, "old")?;
     if prefix.exists() {

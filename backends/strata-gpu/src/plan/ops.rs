@@ -93,7 +93,11 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     fn copy(&self, op: &PlanOp) -> Result<Emit> {
-        let (out, a) = (op.view(0)?.clone(), op.view(1)?.clone());
+        self.copying(op.view(0)?.clone(), op.view(1)?.clone())
+    }
+
+    /// A conversion between plain formats.
+    pub(super) fn copying(&self, out: View, a: View) -> Result<Emit> {
         let function = self.kernel("copy")?.function;
         Ok(Box::new(move |run, launches| {
             let shape = Elements { out: &out, a: &a, b: None, ne: out.extents(run), which: 0, floats: [0.0; 2] };
@@ -128,29 +132,6 @@ impl<D: Driver> Planner<'_, D> {
             let params = params.i64s(&cache.nb[1..3]).i64s(&x.nb[1..3]).i64(pages.nb[1]);
             let params = params.n(d).i32(page_bits).i32(type_number(&cache)).done();
             launches.push(Launch { function, grid: [heads as u32, t as u32, 1], block: 64, shared: 0, params });
-        }))
-    }
-
-    /// attention.cu
-    fn attention(&self, op: &PlanOp) -> Result<Emit> {
-        let (out, q, k, v) = (op.view(0)?.clone(), op.view(1)?.clone(), op.view(2)?.clone(), op.view(3)?.clone());
-        let (pages, sequence, position) = (op.view(4)?.clone(), op.view(5)?.clone(), op.view(6)?.clone());
-        let sinks = op.optional(7).map_or(0, |sinks| sinks.address);
-        let width = [64, 128, 256, 512].into_iter().find(|width| *width >= q.ne[0].max(out.ne[0])).unwrap_or(512);
-        let function = self.kernel(&format!("attention_{width}"))?.function;
-        let [scale, cap, ..] = op.raw.float;
-        let (page_bits, window) = (page_bits(op.raw.int[0]), op.raw.int[1]);
-        Ok(Box::new(move |run, launches| {
-            let [d, heads, t, _] = q.extents(run);
-            let params = [&out, &q, &k, &v, &pages, &sequence, &position]
-                .into_iter()
-                .fold(Params::new(), |params, view| params.ptr(view.address))
-                .ptr(sinks);
-            let params = [&out, &q, &k, &v].into_iter().fold(params, |params, view| params.i64s(&view.nb[1..3]));
-            let params = params.i64(pages.nb[1]).n(heads / k.ne[1].max(1)).n(d).n(out.ne[0]);
-            let params = params.i32(page_bits).i32(window).i32(type_number(&k)).i32(type_number(&v));
-            let params = params.f32(scale).f32(cap).done();
-            launches.push(Launch { function, grid: [heads as u32, t as u32, 1], block: 128, shared: 0, params });
         }))
     }
 
@@ -205,17 +186,18 @@ impl<D: Driver> Planner<'_, D> {
 }
 
 /// Operands of an elementwise kernel.
-struct Elements<'a> {
-    out: &'a View,
-    a: &'a View,
-    b: Option<&'a View>,
-    ne: [u64; 4],
-    which: i64,
-    floats: [f32; 2],
+pub(super) struct Elements<'a> {
+    pub(super) out: &'a View,
+    pub(super) a: &'a View,
+    pub(super) b: Option<&'a View>,
+    pub(super) ne: [u64; 4],
+    /// As the kernel numbers them.
+    pub(super) which: i64,
+    pub(super) floats: [f32; 2],
 }
 
 impl Elements<'_> {
-    fn launch(&self, function: u64) -> Launch {
+    pub(super) fn launch(&self, function: u64) -> Launch {
         let b = self.b.unwrap_or(self.a);
         // A dimension that b has once is walked in place.
         let b_nb: [u64; 3] = std::array::from_fn(|i| if b.ne[i + 1] == 1 { 0 } else { b.nb[i + 1] });

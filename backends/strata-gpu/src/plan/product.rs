@@ -4,6 +4,7 @@
 use strata_backend_sdk::Result;
 use strata_backend_sdk::abi::{StrataDType, StrataOpKind};
 
+use super::ops::Elements;
 use super::{Emit, Launch, PlanOp, Planner, Rounded, blocks, format_name};
 use crate::driver::Driver;
 use crate::params::Params;
@@ -32,6 +33,14 @@ pub(super) struct Gate {
     pub(super) out: View,
 }
 
+impl Gate {
+    /// The unit by itself: elementwise.cu.
+    fn launch(&self, function: u64, run: &Run, gate: &View, up: &View) -> Launch {
+        let (ne, which) = (self.out.extents(run), 2 + self.activation);
+        Elements { out: &self.out, a: gate, b: Some(up), ne, which, floats: self.floats }.launch(function)
+    }
+}
+
 /// Products of one format over the same activations.
 #[derive(Debug, Clone)]
 struct Products {
@@ -46,14 +55,18 @@ struct Products {
     tiles: Option<Tiles>,
 }
 
+/// mmq.h: tiles of 128 rows and 64 columns.
 #[derive(Debug, Clone, Copy)]
 struct Tiles {
     function: u64,
-    rows: u64,
-    columns: u64,
-    threads: u32,
-    shared: u32,
+    /// The gated unit behind them: tiles compute gate and up apart.
+    glu: u64,
 }
+
+const TILE_ROWS: u64 = 128;
+const TILE_COLUMNS: u64 = 64;
+const TILE_THREADS: u32 = 256;
+const TILE_SHARED: u32 = 69_712;
 
 /// Runs of more tokens go to the tiles.
 const MOST_DECODE_TOKENS: u64 = 8;
@@ -94,10 +107,14 @@ impl Products {
     fn emit(&self, run: &Run, launches: &mut Vec<Launch>) {
         let [k, t, ..] = self.x.extents(run);
         if let Some(tiles) = self.tiles.filter(|_| t > MOST_DECODE_TOKENS) {
-            let grid = [self.row_blocks(tiles.rows), blocks(t, tiles.columns), 1];
-            let params = self.params(run, tiles.rows);
-            let Tiles { function, threads, shared, .. } = tiles;
-            launches.push(Launch { function, grid, block: threads, shared, params });
+            let apart = Products { gate: None, ..self.clone() };
+            let grid = [apart.row_blocks(TILE_ROWS), blocks(t, TILE_COLUMNS), 1];
+            let params = apart.params(run, TILE_ROWS);
+            let function = tiles.function;
+            launches.push(Launch { function, grid, block: TILE_THREADS, shared: TILE_SHARED, params });
+            if let (Some(gate), [first, second, ..]) = (&self.gate, &self.parts[..]) {
+                launches.push(gate.launch(tiles.glu, run, &first.out, &second.out));
+            }
             return;
         }
         let chosen = self.kernels.iter().find(|(columns, _)| *columns >= t).or(self.kernels.last());
@@ -160,6 +177,11 @@ impl<D: Driver> Planner<'_, D> {
         let first = members[0];
         let w = self.ops[first].view(1)?.clone();
         let rounded = if self.rounds(&w, "mmv_FORMAT_t1") { Some(self.round(first, x)?) } else { None };
+        // The exact kernels read floats only.
+        let mut x = x.clone();
+        if rounded.is_none() && x.dtype != StrataDType::F32 {
+            x = self.packed(first, &x)?;
+        }
         let gate = self.gate_of(members)?;
         let mut parts = Vec::new();
         for index in members {
@@ -205,8 +227,15 @@ impl<D: Driver> Planner<'_, D> {
         if !rounded || most_tokens <= MOST_DECODE_TOKENS || !self.kernels.has(&name) {
             return Ok(None);
         }
-        let function = self.kernel(&name)?.function;
-        Ok(Some(Tiles { function, rows: 128, columns: 128, threads: 256, shared: 0 }))
+        Ok(Some(Tiles { function: self.tile_kernel(&name)?, glu: self.kernel("binary")?.function }))
+    }
+
+    /// A tile kernel, allowed the shared memory that it needs.
+    fn tile_kernel(&self, name: &str) -> Result<u64> {
+        let function = self.kernel(name)?.function;
+        let allowed = self.core.driver.allow_shared(function, TILE_SHARED);
+        allowed.map_err(|error| self.core.failure(&format!("asking for shared memory for {name}"), &error))?;
+        Ok(function)
     }
 
     /// A gated unit of exactly these two products, whose inputs nobody else reads.
@@ -270,14 +299,44 @@ impl<D: Driver> Planner<'_, D> {
         Ok(rounded)
     }
 
+    fn expert_tiles(
+        &self,
+        w: &View,
+        rounded: bool,
+        most_tokens: u64,
+        apart: Option<[View; 2]>,
+    ) -> Result<Option<ExpertTiles>> {
+        let name = format!("moeq_{}", format_name(w.dtype));
+        if !rounded || most_tokens <= MOST_DECODE_TOKENS || !self.kernels.has(&name) {
+            return Ok(None);
+        }
+        let (offsets, rows) = self.sizes.sorted_at(self.workspace);
+        let (sort, tiles) = (self.kernel("moes")?.function, self.tile_kernel(&name)?);
+        Ok(Some(ExpertTiles { sort, tiles, glu: self.kernel("binary")?.function, rows, offsets, apart }))
+    }
+
+    /// `x` as packed floats in the workspace.
+    fn packed(&mut self, op: usize, x: &View) -> Result<View> {
+        let packed = x.widened(self.sizes.widened_at(self.workspace));
+        for ready in &mut self.ready {
+            if ready.as_ref().is_some_and(|ready| ready.overlaps(&packed)) {
+                *ready = None;
+            }
+        }
+        let emit = self.copying(packed.clone(), x.clone())?;
+        self.push(op, &[], emit);
+        Ok(packed)
+    }
+
     /// Products by expert: one alone, or gate and up of a gated unit together.
     pub(super) fn expert_products(&mut self, first: usize) -> Result<()> {
         let op = &self.ops[first];
         let (x, w, ids) = (op.view(2)?.clone(), op.view(1)?.clone(), op.view(3)?.clone());
+        let given = x.clone();
         let table = op.optional(4).cloned();
         let second = self.ops.get(first + 1).filter(|other| {
             other.kind == StrataOpKind::ExpertMatMul
-                && other.optional(2) == Some(&x)
+                && other.optional(2) == Some(&given)
                 && other.optional(3) == Some(&ids)
                 && other.optional(4) == table.as_ref()
                 && other.optional(1).is_some_and(|v| v.dtype == w.dtype && v.ne == w.ne && v.nb == w.nb)
@@ -286,6 +345,7 @@ impl<D: Driver> Planner<'_, D> {
             Some(second) => self.gate_between(first, second.index)?,
             None => None,
         };
+        let x = if x.evenly_spaced() { x } else { self.packed(first, &x)? };
         let rounded = if self.rounds(&w, "moev_FORMAT") { Some(self.round(first, &x)?) } else { None };
         let family = if rounded.is_some() { "moev" } else { "moex" };
         let function = self.kernel(&format!("{family}_{}", format_name(w.dtype)))?.function;
@@ -296,6 +356,11 @@ impl<D: Driver> Planner<'_, D> {
         if let Some((glu, _)) = &gate {
             does.extend([first + 1, *glu]);
         }
+        let apart = match &gate {
+            Some(_) => Some([self.ops[first].view(0)?.clone(), self.ops[first + 1].view(0)?.clone()]),
+            None => None,
+        };
+        let tiles = self.expert_tiles(&w, rounded.is_some(), ids.ne[1], apart)?;
         let experts = Experts {
             w,
             up,
@@ -307,6 +372,7 @@ impl<D: Driver> Planner<'_, D> {
             gate: gate.map(|(_, gate)| gate),
             units: self.units(),
             function,
+            tiles,
         };
         self.push(first, &does, Box::new(move |run, launches| experts.emit(run, launches)));
         Ok(())
@@ -327,6 +393,20 @@ struct Experts {
     gate: Option<Gate>,
     units: u64,
     function: u64,
+    tiles: Option<ExpertTiles>,
+}
+
+/// Long runs by expert: slots are sorted, tiles compute gate and up apart.
+#[derive(Debug, Clone)]
+struct ExpertTiles {
+    sort: u64,
+    tiles: u64,
+    glu: u64,
+    /// Where the sorted slots go, and where each expert's begin.
+    rows: u64,
+    offsets: u64,
+    /// Results of gate and up before the unit.
+    apart: Option<[View; 2]>,
 }
 
 impl Experts {
@@ -335,22 +415,67 @@ impl Experts {
         let [k, t, ..] = self.ids.extents(run);
         let (m, width) = (self.w.ne[1], self.w.ne[0]);
         let slots = k * t;
+        if let Some(tiles) = self.tiles.as_ref().filter(|_| t > MOST_DECODE_TOKENS) {
+            return self.emit_tiles(tiles, run, launches);
+        }
         let weights = if self.gate.is_some() { 2 } else { 1 };
         let shared = |rows: u64| 4 * rows * width.div_ceil(256) * weights;
         let enough = |rows: u64| m.div_ceil(rows) * slots >= 4 * self.units;
         let rows = [8, 4, 2].into_iter().find(|rows| shared(*rows) <= MOST_PARTIAL && enough(*rows)).unwrap_or(1);
+        let act = self.gate.as_ref().map_or((-1, [0.0; 2]), |gate| (gate.activation, gate.floats));
+        let params = self.params(run, [self.w.address, self.up], &self.out, act, rows, [0, 0]);
+        let grid = [blocks(m, rows), slots as u32, 1];
+        launches.push(Launch { function: self.function, grid, block: 128, shared: shared(rows) as u32, params });
+    }
+}
+
+impl Experts {
+    fn params(
+        &self,
+        run: &Run,
+        [w, up]: [u64; 2],
+        out: &View,
+        (act, [f0, f1]): (i64, [f32; 2]),
+        rows: u64,
+        [sorted, offsets]: [u64; 2],
+    ) -> Vec<u8> {
+        let [k, t, ..] = self.ids.extents(run);
         let (bytes, scales) = self.rounded.map_or((0, 0), |rounded| (rounded.bytes, rounded.scales));
         let per_slot = self.x.ne[1] > 1;
         let x_stride = if per_slot { self.x.step(1) } else { self.x.step(2) };
         let (table, n_experts) = self.table.unwrap_or((0, self.w.ne[2]));
-        let params = Params::new().ptr(self.w.address).ptr(self.up).ptr(self.out.address).ptr(bytes).ptr(scales);
-        let params = params.ptr(self.x.address).ptr(self.ids.address).ptr(table).ptr(0).ptr(0);
-        let params = params.i64(self.w.nb[1]).i64(self.w.nb[2]).n(m).n(width).n(k).n(t);
-        let (act, [f0, f1]) = self.gate.as_ref().map_or((-1, [0.0; 2]), |gate| (gate.activation, gate.floats));
+        let params = Params::new().ptr(w).ptr(up).ptr(out.address).ptr(bytes).ptr(scales);
+        let params = params.ptr(self.x.address).ptr(self.ids.address).ptr(table).ptr(sorted).ptr(offsets);
+        let params = params.i64(self.w.nb[1]).i64(self.w.nb[2]).n(self.w.ne[1]).n(self.w.ne[0]).n(k).n(t);
         let params = params.i32(i64::from(per_slot)).n(n_experts).i32(act).f32(f0).f32(f1);
-        let params = params.n(rows).n(x_stride).n(self.out.step(1)).done();
-        let grid = [blocks(m, rows), slots as u32, 1];
-        launches.push(Launch { function: self.function, grid, block: 128, shared: shared(rows) as u32, params });
+        params.n(rows).n(x_stride).n(out.step(1)).done()
+    }
+
+    /// moe.cu `moes`, mmq.cu `moeq_*`.
+    fn emit_tiles(&self, tiles: &ExpertTiles, run: &Run, launches: &mut Vec<Launch>) {
+        let [k, t, ..] = self.ids.extents(run);
+        let slots = k * t;
+        let (table, n_experts) = self.table.unwrap_or((0, self.w.ne[2]));
+        let params = Params::new().ptr(self.ids.address).ptr(table).ptr(tiles.offsets).ptr(tiles.rows);
+        let params = params.n(slots).n(n_experts).done();
+        let shared = 4 * (n_experts as u32 + 1);
+        launches.push(Launch { function: tiles.sort, grid: [1, 1, 1], block: 1024, shared, params });
+        // No more tiles than if each expert's last were nearly empty.
+        let n_tiles = slots.div_ceil(TILE_COLUMNS) + n_experts.min(slots);
+        let grid = [blocks(self.w.ne[1], TILE_ROWS), n_tiles as u32, 1];
+        let mut tile = |w: u64, out: &View| {
+            let params = self.params(run, [w, 0], out, (-1, [0.0; 2]), TILE_ROWS, [tiles.rows, tiles.offsets]);
+            let function = tiles.tiles;
+            launches.push(Launch { function, grid, block: TILE_THREADS, shared: TILE_SHARED, params });
+        };
+        match (&self.gate, &tiles.apart) {
+            (Some(gate), Some([first, second])) => {
+                tile(self.w.address, first);
+                tile(self.up, second);
+                launches.push(gate.launch(tiles.glu, run, first, second));
+            }
+            _ => tile(self.w.address, &self.out),
+        }
     }
 }
 

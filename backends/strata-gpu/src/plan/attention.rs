@@ -1,0 +1,172 @@
+//! Attention: the plain kernel for every cache, and the tensor core forms for an f16 cache. Both
+//! forms have the same bits, so which one runs may depend on the run.
+
+use strata_backend_sdk::abi::{StrataDType, StrataOpKind, StrataScalar};
+use strata_backend_sdk::{ProgramView, Result};
+
+use super::ops::{page_bits, type_number};
+use super::{Emit, Launch, PlanOp, Planner, blocks};
+use crate::driver::Driver;
+use crate::params::Params;
+use crate::view::{Run, View};
+
+/// Positions that are a whole of their own.
+const CHUNK: u64 = 64;
+/// Most tokens of a step that is split over the context.
+const MOST_SPLIT_TOKENS: u64 = 8;
+/// Most workspace for partial results, bytes; longer contexts split fewer tokens.
+const MOST_PARTIAL: u64 = 64 << 20;
+/// Dynamic shared memory that every kernel may have.
+const USUAL_SHARED: u32 = 48 << 10;
+
+/// Whether the tensor core forms take this op.
+pub(super) fn takes_f16(precise: bool, [out, q, k, v]: [&View; 4], page_size: i64) -> bool {
+    let width = q.ne[0];
+    let aligned = |view: &View| {
+        view.dtype == StrataDType::F16
+            && view.nb[1].is_multiple_of(16)
+            && view.nb[2].is_multiple_of(16)
+            && view.address.is_multiple_of(16)
+    };
+    !precise
+        && page_size >= CHUNK as i64
+        && matches!(width, 64 | 128 | 256)
+        && out.ne[0] == width
+        && aligned(k)
+        && aligned(v)
+}
+
+/// Bytes of the partial results of one token.
+fn partial_bytes(heads: u64, width: u64, reach: u64) -> u64 {
+    (heads * reach.div_ceil(CHUNK) * (width + 2) * 4).next_multiple_of(256)
+}
+
+fn split_tokens(heads: u64, width: u64, reach: u64, tokens: u64) -> u64 {
+    (MOST_PARTIAL / partial_bytes(heads, width, reach)).clamp(1, MOST_SPLIT_TOKENS).min(tokens)
+}
+
+/// How far the op's attention can reach in any run.
+fn reach(program_max: Option<i64>, pages: &View, page_size: i64) -> u64 {
+    let cells = pages.ne[0] * u64::try_from(page_size).unwrap_or(1);
+    let told = program_max.and_then(|max| u64::try_from(max).ok()).filter(|max| *max > 0);
+    super::reach_class(told.unwrap_or(cells).min(cells) as i64) as u64
+}
+
+/// Workspace for partial results that an op of a program may need.
+pub(super) fn workspace(program: &ProgramView<'_>, index: usize) -> Result<u64> {
+    if program.kind(index) != Some(StrataOpKind::Attention) || program.precise {
+        return Ok(0);
+    }
+    let shape = |slot: usize| program.operand(index, slot).map(View::shape).transpose();
+    let (Some(q), Some(pages)) = (shape(1)?, shape(4)?) else { return Ok(0) };
+    let max = program.scalar_max.get(StrataScalar::KvLength as usize).copied();
+    let reach = reach(max, &pages, program.ops[index].int[0]);
+    Ok(partial_bytes(q.ne[1], q.ne[0], reach) * split_tokens(q.ne[1], q.ne[0], reach, q.ne[2]))
+}
+
+/// attention_f16.cu
+struct Tensor {
+    views: [View; 7],
+    sinks: u64,
+    partial: u64,
+    scale: f32,
+    cap: f32,
+    page_bits: i64,
+    window: i64,
+    /// Most tokens of the split form.
+    split_tokens: u64,
+    reach: u64,
+    split: u64,
+    merge: u64,
+    tiled: u64,
+}
+
+impl Tensor {
+    fn emit(&self, run: &Run, launches: &mut Vec<Launch>) {
+        let [out, q, k, v, pages, ..] = &self.views;
+        let [width, heads, t, _] = q.extents(run);
+        let n_kv = k.ne[1].max(1);
+        let share = heads / n_kv;
+        let told = u64::try_from(run.scalars[StrataScalar::KvLength as usize]).unwrap_or(0);
+        let reach = if told == 0 { self.reach } else { told.min(self.reach) };
+        let n_chunks = reach.div_ceil(CHUNK);
+        let params = self.views.iter().fold(Params::new(), |params, view| params.ptr(view.address));
+        let params = params.ptr(self.sinks).ptr(self.partial);
+        let params = [out, q, k, v].into_iter().fold(params, |params, view| params.i64s(&view.nb[1..3]));
+        let params = params.i64(pages.nb[1]).n(heads).n(share).n(t).i32(self.page_bits).i32(self.window);
+        let params = params.n(n_chunks).f32(self.scale).f32(self.cap).done();
+        if t > self.split_tokens {
+            let shared = 2 * CHUNK as u32 * (2 * width as u32 + 16);
+            let grid = [blocks(t * share, 64), n_kv as u32, 1];
+            launches.push(Launch { function: self.tiled, grid, block: 128, shared, params });
+            return;
+        }
+        let grid = [n_chunks as u32, n_kv as u32, t as u32 * blocks(share, 16)];
+        launches.push(Launch { function: self.split, grid, block: 128, shared: 0, params: params.clone() });
+        let grid = [heads as u32, t as u32, 1];
+        launches.push(Launch { function: self.merge, grid, block: width as u32, shared: 0, params });
+    }
+}
+
+impl<D: Driver> Planner<'_, D> {
+    pub(super) fn attention(&self, op: &PlanOp) -> Result<Emit> {
+        let (out, q, k, v) = (op.view(0)?, op.view(1)?, op.view(2)?, op.view(3)?);
+        let width = q.ne[0];
+        let has = self.kernels.has(&format!("attention_split_{width}"));
+        if has && takes_f16(self.precise, [out, q, k, v], op.raw.int[0]) {
+            return self.tensor_attention(op);
+        }
+        self.plain_attention(op)
+    }
+
+    fn tensor_attention(&self, op: &PlanOp) -> Result<Emit> {
+        let views = [op.view(0)?, op.view(1)?, op.view(2)?, op.view(3)?, op.view(4)?, op.view(5)?, op.view(6)?];
+        let width = views[1].ne[0];
+        let reach = reach(self.scalar_max.get(StrataScalar::KvLength as usize).copied(), views[4], op.raw.int[0]);
+        let kernel = |form: &str| Ok(self.kernel(&format!("attention_{form}_{width}"))?.function);
+        let tiled = kernel("tiled")?;
+        let shared = 2 * CHUNK as u32 * (2 * width as u32 + 16);
+        if shared > USUAL_SHARED {
+            let allowed = self.core.driver.allow_shared(tiled, shared);
+            allowed.map_err(|error| self.core.failure("asking for shared memory for Attention", &error))?;
+        }
+        let tensor = Tensor {
+            sinks: op.optional(7).map_or(0, |sinks| sinks.address),
+            partial: self.sizes.partial_at(self.workspace),
+            scale: op.raw.float[0],
+            cap: op.raw.float[1],
+            page_bits: page_bits(op.raw.int[0]),
+            window: op.raw.int[1],
+            split_tokens: split_tokens(views[1].ne[1], width, reach, views[1].ne[2]),
+            reach,
+            split: kernel("split")?,
+            merge: kernel("merge")?,
+            tiled,
+            views: views.map(View::clone),
+        };
+        Ok(Box::new(move |run, launches| tensor.emit(run, launches)))
+    }
+
+    /// attention.cu
+    fn plain_attention(&self, op: &PlanOp) -> Result<Emit> {
+        let (out, q, k, v) = (op.view(0)?.clone(), op.view(1)?.clone(), op.view(2)?.clone(), op.view(3)?.clone());
+        let (pages, sequence, position) = (op.view(4)?.clone(), op.view(5)?.clone(), op.view(6)?.clone());
+        let sinks = op.optional(7).map_or(0, |sinks| sinks.address);
+        let width = [64, 128, 256, 512].into_iter().find(|width| *width >= q.ne[0].max(out.ne[0])).unwrap_or(512);
+        let function = self.kernel(&format!("attention_{width}"))?.function;
+        let [scale, cap, ..] = op.raw.float;
+        let (page_bits, window) = (page_bits(op.raw.int[0]), op.raw.int[1]);
+        Ok(Box::new(move |run, launches| {
+            let [d, heads, t, _] = q.extents(run);
+            let params = [&out, &q, &k, &v, &pages, &sequence, &position]
+                .into_iter()
+                .fold(Params::new(), |params, view| params.ptr(view.address))
+                .ptr(sinks);
+            let params = [&out, &q, &k, &v].into_iter().fold(params, |params, view| params.i64s(&view.nb[1..3]));
+            let params = params.i64(pages.nb[1]).n(heads / k.ne[1].max(1)).n(d).n(out.ne[0]);
+            let params = params.i32(page_bits).i32(window).i32(type_number(&k)).i32(type_number(&v));
+            let params = params.f32(scale).f32(cap).done();
+            launches.push(Launch { function, grid: [heads as u32, t as u32, 1], block: 128, shared: 0, params });
+        }))
+    }
+}

@@ -1,0 +1,18 @@
+//! What the CUDA plugin is built for, said once: its build script compiles it and staging declares it.
+
+use crate::compile::{Target, TargetKind, clang, ptxas};
+
+/// PTX for every card from 8.0 on, and for 9.0 with what is new there.
+pub const CUDA_TARGETS: [Target; 2] =
+    [Target { arch: "sm_80", kind: TargetKind::Ptx(72) }, Target { arch: "sm_90", kind: TargetKind::Ptx(80) }];
+/// Machine code where the assembler is at hand.
+pub const CUDA_CUBINS: [&str; 2] = ["sm_80", "sm_90"];
+
+/// Targets that a plugin built now holds code for, as descriptors name them; none without a compiler.
+pub fn cuda_target_names() -> Vec<String> {
+    if clang().is_none() {
+        return Vec::new();
+    }
+    let cubins = CUDA_CUBINS.iter().filter(|_| ptxas().is_some()).map(|name| (*name).to_owned());
+    cubins.chain(CUDA_TARGETS.iter().map(|target| target.arch.replace("sm_", "compute_"))).collect()
+}
