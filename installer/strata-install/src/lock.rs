@@ -26,7 +26,8 @@ pub fn take(root: &InstallRoot, disk: &Disk, patience: Duration) -> Result<Lock,
         .truncate(false)
         .open(&path)
         .map_err(|source| InstallError::write(&path, "lock", source))?;
-    let deadline = Instant::now() + patience;
+    // A child of this program that was just started holds the files of its parent for a moment.
+    let deadline = Instant::now() + patience.max(Duration::from_millis(300));
     loop {
         match flock(file.file(), FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {

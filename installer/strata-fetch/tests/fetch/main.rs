@@ -1,0 +1,6 @@
+//! The engine against servers that misbehave.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and prints its counts")]
+
+mod cases;
+mod matrix;
+mod support;
