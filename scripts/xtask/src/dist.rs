@@ -121,8 +121,7 @@ fn compile(crates: &[&str], dev: bool) -> anyhow::Result<PathBuf> {
         run("cargo", &[&["build", "--locked"][..], &packages].concat())?;
         return Ok(target.join("debug"));
     }
-    let zig =
-        Command::new("cargo").args(["zigbuild", "--version"]).output().is_ok_and(|output| output.status.success());
+    let zig = Command::new("cargo-zigbuild").arg("--version").output().is_ok_and(|output| output.status.success());
     let triple = if zig { format!("{TRIPLE}.{LIBC}") } else { TRIPLE.to_owned() };
     if !zig {
         say(

@@ -4,7 +4,7 @@ use crate::cli::Cli;
 use crate::env;
 use crate::outcome::Outcome;
 use crate::printer;
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use std::fmt::Write;
 use strata_diag::ExitStatus;
 
@@ -19,9 +19,7 @@ pub(crate) fn run() -> Outcome {
     for command in
         program.get_subcommands_mut().filter(|command| !command.is_hide_set() && command.get_name() != "help")
     {
-        let help = command.render_long_help();
-        // Writing to a String cannot fail.
-        let _ = write!(text, "\n## strata {}\n\n```text\n{help}```\n", command.get_name());
+        describe(&mut text, "strata", command);
     }
     text += "\n## Environment\n\n| variable | meaning |\n|---|---|\n";
     for (name, meaning) in env::VARIABLES {
@@ -31,4 +29,15 @@ pub(crate) fn run() -> Outcome {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     printer::data(&(lines.join("\n") + "\n"))?;
     Ok(ExitStatus::Done)
+}
+
+/// A command's help, and after it that of its own commands.
+fn describe(text: &mut String, parent: &str, command: &mut Command) {
+    let name = format!("{parent} {}", command.get_name());
+    let help = command.render_long_help();
+    // Writing to a String cannot fail.
+    let _ = write!(text, "\n## {name}\n\n```text\n{help}```\n");
+    for inner in command.get_subcommands_mut().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
+        describe(text, &name, inner);
+    }
 }
