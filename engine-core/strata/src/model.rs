@@ -12,6 +12,8 @@ use strata_engine::{Engine, EngineError, can_run};
 use strata_manifest::report::{MemoryReport, SettingsReport};
 use strata_model::gguf::Gguf;
 use strata_model::tokenizer::Tokenizer;
+use strata_plugin_host::abi::StrataDeviceKind;
+use strata_plugin_host::abi::StrataDeviceKind;
 
 /// The file that the user means; the only installed model when none is named.
 pub(crate) fn find(model: Option<&str>, asked_prefix: Option<&Path>) -> Outcome<PathBuf> {
@@ -32,6 +34,9 @@ pub(crate) struct Loaded {
     precise: bool,
 }
 
+/// Tokens of a step while a prompt is read on a GPU: enough rows to fill a large card's multiprocessors.
+const GPU_BATCH: u64 = 2048;
+
 impl Loaded {
     /// Checks settings, then the file, then the device, and loads last: each failure comes before
     /// the slower step after it. `needed_context` is what the command itself requires when the user
@@ -47,6 +52,9 @@ impl Loaded {
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         let prefix = Prefix::find(args.prefix.as_deref())?;
         let chosen = device::choose(args, prefix.as_ref())?;
+        if chosen.device.info().kind == StrataDeviceKind::Gpu {
+            options.max_batch = GPU_BATCH;
+        }
         let mut last_percent = 0;
         let engine = Engine::load_with_progress(Arc::clone(&gguf), chosen.device.clone(), &options, &mut |progress| {
             let percent = progress.done * 100 / progress.total.max(1);
