@@ -9,6 +9,9 @@ mod plugin;
 
 mod driver;
 
+#[cfg(test)]
+mod standin;
+
 pub use plugin::strata_backend_entry;
 
 mod kernels {

@@ -18,6 +18,12 @@ pub(crate) struct CudaBackend {
 }
 
 impl CudaBackend {
+    /// Over a driver that is open already.
+    #[cfg(test)]
+    pub(crate) fn with(host: Host, api: Arc<Api>) -> CudaBackend {
+        CudaBackend { host, api: OnceLock::from(api) }
+    }
+
     /// The driver, opened at the first question.
     fn api(&self) -> Result<&Arc<Api>> {
         if let Some(api) = self.api.get() {

@@ -27,6 +27,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("backends/strata-backend-cpu/src/memory.rs", "raw buffers as slices"),
     ("backends/strata-backend-cpu/src/pool.rs", "sharing a job with worker threads, affinity"),
     ("backends/strata-backend-cuda/src/driver", "calls into the CUDA driver"),
+    ("backends/strata-backend-cuda/src/standin.rs", "tests: the stand-in driver's own functions"),
     ("manifests/strata-build-record/src/lib.rs", "the attribute that places a note section"),
 ];
 
