@@ -187,18 +187,11 @@ fn write_reply(mut stream: &TcpStream, asked: &Asked, reply: &Reply, sent: &Atom
     stream.write_all(head.as_bytes())?;
     let body = if asked.method == "HEAD" { &[][..] } else { &reply.body[..] };
     let body = &body[..reply.cut.unwrap_or(body.len()).min(body.len())];
-    match reply.drip {
-        Some((bytes, pause)) => {
-            for piece in body.chunks(bytes.max(1)) {
-                stream.write_all(piece)?;
-                sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                std::thread::sleep(pause);
-            }
-        }
-        None => {
-            stream.write_all(body)?;
-            sent.fetch_add(body.len() as u64, Ordering::Relaxed);
-        }
+    let (bytes, pause) = reply.drip.unwrap_or((body.len(), Duration::ZERO));
+    for piece in body.chunks(bytes.max(1)) {
+        stream.write_all(piece)?;
+        sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        std::thread::sleep(pause);
     }
     if let Some(stall) = reply.stall {
         std::thread::sleep(stall);

@@ -45,7 +45,13 @@ pub(crate) struct Part {
 impl Client {
     pub(crate) fn new(settings: &Settings) -> Result<Client, FetchError> {
         let config = tls(settings)?;
-        let http = reqwest::Client::builder()
+        // A star means everything, addresses of numbers too.
+        let all_direct = ["NO_PROXY", "no_proxy"]
+            .iter()
+            .any(|name| std::env::var(name).is_ok_and(|value| value.split(',').any(|part| part.trim() == "*")));
+        let builder = reqwest::Client::builder();
+        let builder = if all_direct { builder.no_proxy() } else { builder };
+        let http = builder
             .tls_backend_preconfigured(config)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(Duration::from_secs(20))

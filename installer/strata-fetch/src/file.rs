@@ -651,13 +651,13 @@ fn validator(response: &Response) -> Option<String> {
 async fn or_cancel<T>(cancel: &CancelFlag, work: impl Future<Output = T>) -> Option<T> {
     tokio::pin!(work);
     loop {
+        // Asked first: bytes that keep coming would win every race against the clock below.
+        if cancel.is_set() {
+            return None;
+        }
         tokio::select! {
             result = &mut work => return Some(result),
-            () = tokio::time::sleep(Duration::from_millis(100)) => {
-                if cancel.is_set() {
-                    return None;
-                }
-            }
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
         }
     }
 }

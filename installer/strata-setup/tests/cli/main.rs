@@ -12,6 +12,7 @@ mod crashes;
 mod errors;
 mod flow;
 mod manage;
+mod network;
 mod real;
 mod terminal;
 mod together;
