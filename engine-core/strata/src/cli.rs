@@ -2,8 +2,10 @@
 //! themselves parse no text: `settings.rs` turns values into the engine's types.
 
 mod package;
+mod verify_package;
 
 pub(crate) use package::*;
+pub(crate) use verify_package::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Build, index and sign packages.
     Package(PackageArgs),
+    /// Prove that a package is exactly what its manifest says: files, versions, ELF, GPU code, signature.
+    VerifyPackage(VerifyPackageArgs),
     /// Explain an error code.
     Explain(ExplainArgs),
     /// Print version and build record.
@@ -53,6 +57,7 @@ impl Command {
             Command::Inspect(args) => args.json,
             Command::Version(args) => args.json,
             Command::Package(args) => args.command.wants_json(),
+            Command::VerifyPackage(args) => args.json,
             Command::Explain(_) | Command::InternalProbe(_) | Command::InternalReference => false,
         }
     }

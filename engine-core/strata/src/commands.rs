@@ -9,4 +9,5 @@ pub(crate) mod package;
 pub(crate) mod reference;
 pub(crate) mod run;
 pub(crate) mod tokenize;
+pub(crate) mod verify_package;
 pub(crate) mod version;

@@ -68,6 +68,7 @@ fn run(command: Command) -> Outcome {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Package(args) => commands::package::run(&args),
+        Command::VerifyPackage(args) => commands::verify_package::run(&args),
         Command::Explain(args) => commands::explain::run(args.code.as_deref()),
         Command::Version(args) => commands::version::run(args.json),
         Command::InternalProbe(args) => Ok(strata_plugin_host::probe_child(&args.descriptor)),

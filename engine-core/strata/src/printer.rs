@@ -46,3 +46,9 @@ pub(crate) fn talk(text: &str) {
         let _ = err.write_all(b"\n");
     }
 }
+
+/// Part of a line of talk, as it is: a progress line on a terminal.
+pub(crate) fn status(text: &str) {
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}

@@ -21,17 +21,20 @@ pub enum ExitStatus {
     Usage,
     /// Stopped by the user; what was done so far is kept.
     Interrupted,
+    /// What `verify-package` found, as bits: 1 damaged, 2 untrusted, 4 incompatible, 8 not checkable; 0 is [`Done`](Self::Done).
+    Verdict(u8),
 }
 
 impl ExitStatus {
     /// The number the process exits with.
     pub fn number(self) -> u8 {
         match self {
-            ExitStatus::Done => 0,
+            ExitStatus::Done | ExitStatus::Verdict(0) => 0,
             ExitStatus::Failed => 1,
             ExitStatus::Usage => 2,
             // The shell's own convention for a program that SIGINT ended.
             ExitStatus::Interrupted => 130,
+            ExitStatus::Verdict(bits) => 16 + bits,
         }
     }
 }

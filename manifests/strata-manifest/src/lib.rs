@@ -24,6 +24,7 @@ pub mod report;
 pub mod setup_report;
 mod time;
 mod trust;
+pub mod verify_report;
 mod version;
 
 pub use build_record::BuildRecord;

@@ -237,5 +237,6 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("strata-perplexity", schemars::schema_for!(PerplexityReport)),
         ("strata-package-build", schemars::schema_for!(PackageBuildReport)),
         ("strata-bench", schemars::schema_for!(BenchReport)),
+        ("strata-verify", schemars::schema_for!(crate::verify_report::VerifyReport)),
     ]
 }

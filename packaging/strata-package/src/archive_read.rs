@@ -76,13 +76,22 @@ pub struct Entry {
     pub mtime: Option<u64>,
 }
 
+/// How much an oddity says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Oddity {
+    /// Other people's tools write so: of no weight in other people's archives.
+    Form,
+    /// Two readers may see two different archives.
+    Structure,
+}
+
 /// Who is told what is in an archive.
 pub trait Sink {
     /// One entry. What is left of `content` is skipped afterwards.
     fn entry(&mut self, entry: &Entry, content: &mut dyn Read) -> io::Result<()>;
 
     /// Something that a canonical archive does not have, at an entry (by name) or in the whole.
-    fn odd(&mut self, entry: Option<&[u8]>, what: String);
+    fn odd(&mut self, entry: Option<&[u8]>, oddity: Oddity, what: String);
 }
 
 /// Why reading stopped before the end.
@@ -114,18 +123,18 @@ pub fn read(mut file: &File, container: Container, sink: &mut dyn Sink) -> Resul
         Container::Tar => {
             let mut reader = BufReader::with_capacity(256 << 10, file);
             tar::read(&mut reader, sink)?;
-            nothing_behind(&mut reader, sink, "its end")
+            nothing_behind(&mut reader, sink, PADDED)
         }
         Container::TarGz => {
             let mut compressed = BufReader::with_capacity(256 << 10, file);
             // Flags, time, extra flags and system: name and time would differ from build to build.
             let head = compressed.fill_buf()?;
             if head.get(..10) != Some(&crate::archive_write::GZIP_HEADER[..]) {
-                sink.odd(None, "its gzip header is not the canonical one".to_owned());
+                sink.odd(None, Oddity::Form, "its gzip header is not the canonical one".to_owned());
             }
             let mut gzip = GzDecoder::new(compressed);
             tar::read(&mut gzip, sink).map_err(compressed_fault)?;
-            nothing_behind(&mut gzip, sink, "the archive's end")?;
+            nothing_behind(&mut gzip, sink, PADDED)?;
             nothing_behind(&mut gzip.into_inner(), sink, "the gzip stream")
         }
         Container::TarZst => {
@@ -133,11 +142,14 @@ pub fn read(mut file: &File, container: Container, sink: &mut dyn Sink) -> Resul
             let mut zstd = zstd::stream::read::Decoder::with_buffer(compressed)?.single_frame();
             zstd.window_log_max(crate::archive_write::ZSTD_WINDOW_LOG)?;
             tar::read(&mut zstd, sink).map_err(compressed_fault)?;
-            nothing_behind(&mut zstd, sink, "the archive's end")?;
+            nothing_behind(&mut zstd, sink, PADDED)?;
             nothing_behind(&mut zstd.finish(), sink, "the zstd frame")
         }
     }
 }
+
+/// Where tools put padding.
+const PADDED: &str = "the archive's end";
 
 /// Decompressors report damage with kinds of their own choice.
 fn compressed_fault(stopped: Stopped) -> Stopped {
@@ -152,7 +164,13 @@ fn nothing_behind(reader: &mut dyn Read, sink: &mut dyn Sink, what: &str) -> Res
     // As much as anybody's blocking factor pads; the rest is counted as "more" without being read.
     let count = io::copy(&mut reader.take(1 << 20), &mut io::sink()).map_err(|error| compressed_fault(error.into()))?;
     if count > 0 {
-        sink.odd(None, format!("{count}{} bytes lie behind {what}", if count == 1 << 20 { " or more" } else { "" }));
+        // Tools fill the last record of an archive with empty blocks.
+        let oddity = if what == PADDED { Oddity::Form } else { Oddity::Structure };
+        sink.odd(
+            None,
+            oddity,
+            format!("{count}{} bytes lie behind {what}", if count == 1 << 20 { " or more" } else { "" }),
+        );
     }
     Ok(())
 }

@@ -20,5 +20,6 @@ pub mod stray;
 pub mod sums;
 pub mod trust;
 pub mod unpack;
+pub mod verify;
 
 pub use error::PackageError;

@@ -5,7 +5,7 @@
 //! the folder it was given, and what it leaves there after a failure is only ever below that folder. The
 //! verifier explains; this one refuses. Memory: buffers, the manifest and a decompressor's window.
 
-use crate::archive_read::{self, Container, Entry, Kind, Sink, Stopped};
+use crate::archive_read::{self, Container, Entry, Kind, Oddity, Sink, Stopped};
 use crate::{PackageError, digest};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,7 +19,10 @@ use strata_manifest::{COMPONENT_FILE, Component, Document, MAX_DOCUMENT_BYTES, S
 /// Everything is on disk (synced) when this returns.
 pub fn unpack(archive: &Path, into: &Path, size: u64, sha256: Sha256Digest) -> Result<Component, PackageError> {
     let refused = |why: String| PackageError::Unpack { archive: archive.to_owned(), why };
-    let file = File::open(archive).map_err(PackageError::unreadable(archive))?;
+    let file = fs_err::File::open(archive)
+        .map(fs_err::File::into_parts)
+        .map(|(file, _)| file)
+        .map_err(PackageError::unreadable(archive))?;
     // The whole archive first: nothing of a file that is not the promised one is interpreted.
     let (found, bytes) = Sha256Digest::of_reader(&file).map_err(PackageError::unreadable(archive))?;
     if (found, bytes) != (sha256, size) {
@@ -120,7 +123,7 @@ impl Unpacker<'_> {
                 // A listed path has no part that leads up, so this stays inside.
                 let target = listed.path.below(self.into);
                 let (expected, mode, size) = (listed.sha256, listed.mode.bits(), listed.size);
-                let (found, bytes) = self.write(&target, content, mode)?;
+                let (found, bytes) = write(&target, content, mode)?;
                 if (found, bytes) != (expected, size) {
                     return Err(refused("its content is not the listed one"));
                 }
@@ -141,7 +144,7 @@ impl Unpacker<'_> {
         if component.stem() != top {
             return Err(bad(format!("it is of `{}`, the top folder is `{}`", component.stem(), top.escape_debug())));
         }
-        self.write(&self.into.join(COMPONENT_FILE), &mut text.as_bytes(), 0o644)?;
+        write(&self.into.join(COMPONENT_FILE), &mut text.as_bytes(), 0o644)?;
         for file in &component.files {
             let path = file.path.as_str();
             self.folders.extend(path.match_indices('/').map(|(end, _)| path[..end].to_owned()));
@@ -149,29 +152,29 @@ impl Unpacker<'_> {
         self.component = Some(component);
         Ok(())
     }
+}
 
-    /// A new file, synced; its digest and size.
-    fn write(&self, target: &Path, content: &mut dyn Read, mode: u32) -> Result<(Sha256Digest, u64), Failure> {
-        let failed = |error| Failure::Write(target.to_owned(), error);
-        if let Some(parent) = target.parent() {
-            fs_err::create_dir_all(parent).map_err(failed)?;
-        }
-        let mut file = File::options().write(true).create_new(true).mode(mode).open(target).map_err(failed)?;
-        // The umask may have taken bits away.
-        file.set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed)?;
-        let mut hashed = digest::Hashed::new(content);
-        // Reading and writing fail for different reasons, which are different errors.
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            let count = hashed.read(&mut buffer).map_err(|error| Failure::Refused(error.to_string()))?;
-            if count == 0 {
-                break;
-            }
-            io::Write::write_all(&mut file, &buffer[..count]).map_err(failed)?;
-        }
-        file.sync_all().map_err(failed)?;
-        Ok(hashed.finish())
+/// A new file, synced; its digest and size.
+fn write(target: &Path, content: &mut dyn Read, mode: u32) -> Result<(Sha256Digest, u64), Failure> {
+    let failed = |error| Failure::Write(target.to_owned(), error);
+    if let Some(parent) = target.parent() {
+        fs_err::create_dir_all(parent).map_err(failed)?;
     }
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(target).map_err(failed)?;
+    // The umask may have taken bits away.
+    file.set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+    let mut hashed = digest::Hashed::new(content);
+    // Reading and writing fail for different reasons, which are different errors.
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let count = hashed.read(&mut buffer).map_err(|error| Failure::Refused(error.to_string()))?;
+        if count == 0 {
+            break;
+        }
+        io::Write::write_all(&mut file, &buffer[..count]).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)?;
+    Ok(hashed.finish())
 }
 
 impl Sink for Unpacker<'_> {
@@ -182,7 +185,7 @@ impl Sink for Unpacker<'_> {
         })
     }
 
-    fn odd(&mut self, _entry: Option<&[u8]>, _what: String) {
+    fn odd(&mut self, _entry: Option<&[u8]>, _oddity: Oddity, _what: String) {
         // The digest of the whole archive was checked: whoever signed it wrote it so.
     }
 }
@@ -195,5 +198,5 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
             sync_folders(&entry.path())?;
         }
     }
-    File::open(folder)?.sync_all()
+    fs_err::File::open(folder)?.sync_all()
 }

@@ -2,7 +2,7 @@
 //!
 //! Each header is also made anew by our own writer and compared: whatever is not canonical is told.
 
-use super::{Entry, Kind, MAX_ENTRIES, MAX_NAME_BYTES, Sink, Stopped};
+use super::{Entry, Kind, MAX_ENTRIES, MAX_NAME_BYTES, Oddity, Sink, Stopped};
 use crate::archive_write::tar_header;
 use std::io::{self, Read};
 
@@ -37,26 +37,23 @@ pub(super) fn read(reader: &mut dyn Read, sink: &mut dyn Sink) -> Result<(), Sto
         }
         check_sum(&block)?;
         let size = number(&block[124..136]).ok_or_else(|| damaged(&block, "its size cannot be read"))?;
-        match block[156] {
-            kind @ (b'x' | b'g' | b'L' | b'K') => {
-                if size > MAX_NAME_BYTES {
-                    return Err(damaged(&block, "its extended header is larger than one is read"));
-                }
-                let mut data = vec![0; (size as usize).next_multiple_of(BLOCK)];
-                reader.read_exact(&mut data)?;
-                overrides.raw.extend_from_slice(&block);
-                overrides.raw.extend_from_slice(&data);
-                if overrides.raw.len() as u64 > 4 * MAX_NAME_BYTES {
-                    return Err(damaged(&block, "its extended headers are more than are read"));
-                }
-                data.truncate(size as usize);
-                apply(kind, &data, &mut overrides, sink)?;
-            }
-            _ => {
-                let overrides = std::mem::take(&mut overrides);
-                one(&block, size, overrides, reader, sink)?;
-            }
+        let kind = block[156];
+        if !matches!(kind, b'x' | b'g' | b'L' | b'K') {
+            one(&block, size, std::mem::take(&mut overrides), reader, sink)?;
+            continue;
         }
+        if size > MAX_NAME_BYTES {
+            return Err(damaged(&block, "its extended header is larger than one is read"));
+        }
+        let mut data = vec![0; (size as usize).next_multiple_of(BLOCK)];
+        reader.read_exact(&mut data)?;
+        overrides.raw.extend_from_slice(&block);
+        overrides.raw.extend_from_slice(&data);
+        if overrides.raw.len() as u64 > 4 * MAX_NAME_BYTES {
+            return Err(damaged(&block, "its extended headers are more than are read"));
+        }
+        data.truncate(size as usize);
+        apply(kind, &data, &mut overrides, sink)?;
     }
 }
 
@@ -100,7 +97,7 @@ fn one(
     let padding = &mut padding[..(BLOCK - (entry.size % BLOCK as u64) as usize) % BLOCK];
     reader.read_exact(padding)?;
     if padding.iter().any(|byte| *byte != 0) {
-        sink.odd(Some(&entry.name), "the bytes after its end are not empty".to_owned());
+        sink.odd(Some(&entry.name), Oddity::Form, "the bytes after its end are not empty".to_owned());
     }
     Ok(())
 }
@@ -118,7 +115,7 @@ fn canonical(entry: &Entry, raw: &[u8], sink: &mut dyn Sink) {
         .filter(|name| name.is_ascii())
         .and_then(|name| tar_header(name, entry.size, entry.mode, kind, entry.mtime?).ok());
     if made.as_deref() != Some(raw) {
-        sink.odd(Some(&entry.name), "its header is not the canonical one".to_owned());
+        sink.odd(Some(&entry.name), Oddity::Form, "its header is not the canonical one".to_owned());
     }
 }
 
@@ -194,7 +191,7 @@ fn apply(kind: u8, data: &[u8], overrides: &mut Overrides, sink: &mut dyn Sink) 
     match kind {
         b'L' => overrides.name = Some(text(data)),
         b'K' => overrides.link = Some(text(data)),
-        b'g' => sink.odd(None, "it holds a global pax header".to_owned()),
+        b'g' => sink.odd(None, Oddity::Form, "it holds a global pax header".to_owned()),
         _ => {
             for (key, value) in pax_records(data)? {
                 match key.as_slice() {
@@ -214,8 +211,11 @@ fn apply(kind: u8, data: &[u8], overrides: &mut Overrides, sink: &mut dyn Sink) 
     Ok(())
 }
 
+/// Key and value.
+type Record = (Vec<u8>, Vec<u8>);
+
 /// `LENGTH KEY=VALUE\n`, one after the other.
-fn pax_records(mut data: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Stopped> {
+fn pax_records(mut data: &[u8]) -> Result<Vec<Record>, Stopped> {
     let bad = || Stopped::Damaged("a pax record cannot be read".to_owned());
     let mut records = Vec::new();
     while !data.is_empty() {

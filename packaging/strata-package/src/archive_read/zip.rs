@@ -1,7 +1,7 @@
 //! Zip: the central directory, and the local header of each entry beside it. Where the two disagree,
 //! readers that trust one see another file than readers that trust the other.
 
-use super::{Entry, Kind, MAX_DIRECTORY_BYTES, MAX_ENTRIES, Sink, Stopped};
+use super::{Entry, Kind, MAX_DIRECTORY_BYTES, MAX_ENTRIES, Oddity, Sink, Stopped};
 use flate2::read::DeflateDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -34,12 +34,20 @@ pub(super) fn read(file: &File, sink: &mut dyn Sink) -> Result<(), Stopped> {
     let mut expected = 0;
     for entry in by_offset {
         if entry.offset != expected {
-            sink.odd(Some(&entry.name), format!("it begins at byte {}, and byte {expected} is next", entry.offset));
+            sink.odd(
+                Some(&entry.name),
+                Oddity::Structure,
+                format!("it begins at byte {}, and byte {expected} is next", entry.offset),
+            );
         }
         expected = one(file, entry, sink)?;
     }
     if expected != end.start {
-        sink.odd(None, format!("its entries end at byte {expected}, its directory begins at {}", end.start));
+        sink.odd(
+            None,
+            Oddity::Structure,
+            format!("its entries end at byte {expected}, its directory begins at {}", end.start),
+        );
     }
     Ok(())
 }
@@ -62,9 +70,9 @@ impl End {
         let record = &tail[at..];
         let comment = half(record, 20);
         if usize::from(comment) + 22 != record.len() {
-            sink.odd(None, format!("{} bytes lie behind its end record", record.len() - 22));
+            sink.odd(None, Oddity::Structure, format!("{} bytes lie behind its end record", record.len() - 22));
         } else if comment != 0 {
-            sink.odd(None, "it has a comment".to_owned());
+            sink.odd(None, Oddity::Form, "it has a comment".to_owned());
         }
         let (count, size, start) =
             (u64::from(half(record, 10)), u64::from(word(record, 12)), u64::from(word(record, 16)));
@@ -120,6 +128,7 @@ impl End {
         if entries.len() as u64 != self.count {
             sink.odd(
                 None,
+                Oddity::Structure,
                 format!("its end record counts {} entries, its directory has {}", self.count, entries.len()),
             );
         }
@@ -156,7 +165,7 @@ fn central<'a>(bytes: &'a [u8], sink: &mut dyn Sink) -> Result<(Central, &'a [u8
         }
     }
     if comment > 0 {
-        sink.odd(Some(&entry.name), "it has a comment".to_owned());
+        sink.odd(Some(&entry.name), Oddity::Form, "it has a comment".to_owned());
     }
     Ok((entry, behind))
 }
@@ -205,6 +214,7 @@ fn one(mut file: &File, central: &Central, sink: &mut dyn Sink) -> Result<u64, S
         let what = if name == central.name { "header" } else { "name" };
         sink.odd(
             Some(&central.name),
+            Oddity::Structure,
             format!("its own {what} and the directory's disagree (`{}`)", name.escape_ascii()),
         );
     }

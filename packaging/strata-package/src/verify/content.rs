@@ -1,0 +1,181 @@
+//! One pass over a file's content: its digests, and what it is when it is an ELF file, GPU code or a
+//! document that rules look at.
+
+use crate::digest::{Digester, Digests};
+use crate::elf::{self, ElfFacts};
+use crate::gpu::{self, GpuFacts};
+use memchr::memmem;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+/// Documents up to this size are kept as text.
+const MAX_KEPT_TEXT: u64 = 8 << 20;
+const BUFFER: usize = 512 << 10;
+
+/// What is known of a file's content.
+#[derive(Debug, Clone)]
+pub(super) struct Content {
+    pub(super) digests: Digests,
+    pub(super) elf: Option<Result<ElfFacts, String>>,
+    pub(super) gpu: GpuFacts,
+    /// The text of a small document (descriptor, bill of material, list of sums).
+    pub(super) text: Option<String>,
+    /// A folder of the builder's home that it holds.
+    pub(super) build_path: Option<String>,
+}
+
+/// Whether rules look at the text of a file with this name.
+fn is_document(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let json = std::path::Path::new(name).extension().is_some_and(|extension| extension == "json");
+    json || super::foreign::LISTS.contains(&name)
+}
+
+/// Whether a file that begins so may hold code.
+fn may_hold_code(head: &[u8], path: &str) -> bool {
+    let magics: [&[u8]; 4] = [b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", &[0x50, 0xed, 0x55, 0xba]];
+    let named = [".ptx", ".cubin", ".fatbin", ".hsaco", ".co"].iter().any(|suffix| path.ends_with(suffix));
+    named || magics.iter().any(|magic| head.starts_with(magic))
+}
+
+/// Hashes a file of a folder and looks at what it is.
+pub(super) fn of_file(file: &File, path: &str, tell: &dyn Fn(u64)) -> io::Result<Content> {
+    let mut reader = file;
+    let (digests, head, text) = hash(&mut reader, path, &mut |bytes| tell(bytes.len() as u64), &mut io::sink())?;
+    inspected(digests, &head, text, path, file, 0)
+}
+
+/// Hashes an entry of an archive while it passes; what may hold code is kept in `spool` to be looked at,
+/// and everything is where `keep` says so.
+pub(super) fn of_stream(
+    reader: &mut dyn Read,
+    path: &str,
+    spool: &mut File,
+    keep: bool,
+    tell: &dyn Fn(u64),
+) -> io::Result<Content> {
+    let start = spool.seek(SeekFrom::End(0))?;
+    let mut head = vec![0; 64];
+    let filled = fill(reader, &mut head)?;
+    head.truncate(filled);
+    let wanted = keep || may_hold_code(&head, path);
+    let mut whole = head.as_slice().chain(reader);
+    let mut sink = io::sink();
+    let into: &mut dyn Write = if wanted { spool } else { &mut sink };
+    let (digests, head, text) = hash(&mut whole, path, &mut |bytes| tell(bytes.len() as u64), into)?;
+    if !may_hold_code(&head, path) {
+        return Ok(Content { digests, elf: None, gpu: GpuFacts::default(), text, build_path: None });
+    }
+    // The readers take a file that begins with what they read.
+    let content = if start == 0 {
+        inspected(digests, &head, text, path, spool, 0)?
+    } else {
+        let mut own = tempfile::tempfile()?;
+        spool.seek(SeekFrom::Start(start))?;
+        io::copy(&mut (&mut *spool).take(digests.size), &mut own)?;
+        inspected(digests, &head, text, path, &own, 0)?
+    };
+    if !keep {
+        spool.set_len(start)?;
+    }
+    Ok(content)
+}
+
+fn fill(reader: &mut dyn Read, mut buffer: &mut [u8]) -> io::Result<usize> {
+    let mut total = 0;
+    while !buffer.is_empty() {
+        match reader.read(buffer)? {
+            0 => break,
+            count => {
+                total += count;
+                buffer = &mut buffer[count..];
+            }
+        }
+    }
+    Ok(total)
+}
+
+type Hashed = (Digests, Vec<u8>, Option<String>);
+
+fn hash(reader: &mut dyn Read, path: &str, tell: &mut dyn FnMut(&[u8]), copy: &mut dyn Write) -> io::Result<Hashed> {
+    let mut digester = Digester::new();
+    let mut head = Vec::new();
+    let mut text = is_document(path).then(Vec::new);
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let count = match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let bytes = &buffer[..count];
+        if head.len() < 64 {
+            head.extend_from_slice(&bytes[..bytes.len().min(64 - head.len())]);
+        }
+        if let Some(kept) = &mut text {
+            kept.extend_from_slice(bytes);
+        }
+        if text.as_ref().is_some_and(|kept| kept.len() as u64 > MAX_KEPT_TEXT) {
+            text = None;
+        }
+        digester.update(bytes);
+        copy.write_all(bytes)?;
+        tell(bytes);
+    }
+    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok((digester.finish(), head, text))
+}
+
+fn inspected(
+    digests: Digests,
+    head: &[u8],
+    text: Option<String>,
+    path: &str,
+    mut file: &File,
+    start: u64,
+) -> io::Result<Content> {
+    let mut content = Content { digests, elf: None, gpu: GpuFacts::default(), text, build_path: None };
+    if !may_hold_code(head, path) {
+        return Ok(content);
+    }
+    if head.starts_with(b"\x7fELF") {
+        content.elf = elf::inspect(file).transpose();
+    }
+    file.seek(SeekFrom::Start(start))?;
+    content.gpu = gpu::scan(&mut io::BufReader::with_capacity(BUFFER, file))?;
+    if matches!(content.elf, Some(Ok(_))) {
+        file.seek(SeekFrom::Start(start))?;
+        content.build_path = build_path(&mut file)?;
+    }
+    Ok(content)
+}
+
+/// The first path into somebody's home that stands in a file.
+fn build_path(reader: &mut dyn Read) -> io::Result<Option<String>> {
+    const OVERLAP: usize = 256;
+    let finders = [&b"/home/"[..], b"/root/", b"/Users/"].map(memmem::Finder::new);
+    let mut window = vec![0_u8; BUFFER + OVERLAP];
+    let mut filled = 0;
+    loop {
+        let count = fill(reader, &mut window[filled..])?;
+        filled += count;
+        let bytes = &window[..filled];
+        for finder in &finders {
+            for at in finder.find_iter(bytes) {
+                let path: Vec<u8> = bytes[at..].iter().copied().take(120).take_while(u8::is_ascii_graphic).collect();
+                // `/home/` alone is a word; a folder of a user with something in it is a path.
+                let inside = memchr::memchr_iter(b'/', &path).count() >= 3 && path.len() > finder.needle().len() + 2;
+                let starts = at == 0 || !bytes[at - 1].is_ascii_alphanumeric();
+                if inside && starts {
+                    return Ok(Some(String::from_utf8_lossy(&path).into_owned()));
+                }
+            }
+        }
+        if filled < window.len() {
+            return Ok(None);
+        }
+        window.copy_within(BUFFER.., 0);
+        filled = OVERLAP;
+    }
+}

@@ -1,0 +1,409 @@
+//! What is in a package: every entry of an archive or a folder with its kind, mode and what is known
+//! of its content. Names, links, twins and the archive's own form are judged here, while it is read.
+
+use super::content::{self, Content};
+use super::finding::{Finding, Report};
+use super::{Progress, VerifyOptions, names};
+use crate::PackageError;
+use crate::archive_read::{self, Container, Entry, Kind, MAX_ENTRIES, Oddity, Sink, Stopped};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use strata_diag::catalogue::packages::{
+    ARCHIVE_DAMAGED, BAD_ENTRY_KIND, BAD_ENTRY_NAME, MANIFEST_INVALID, NAME_TWINS, NOT_CANONICAL, PACKAGE_TOO_LARGE,
+};
+use strata_manifest::{COMPONENT_FILE, Component, Document, MAX_DOCUMENT_BYTES};
+
+/// Content that no manifest announced and that is read all the same, in bytes: above it, reading stops.
+const MAX_UNANNOUNCED_BYTES: u64 = 16 << 30;
+/// Findings about an archive's form that are told one by one.
+pub(super) const MAX_ODD: usize = 20;
+
+/// One thing in a package. Paths are relative to the top folder.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) size: u64,
+    /// Its place among the entries of an archive.
+    pub(super) at: usize,
+    /// Of files that could be read.
+    pub(super) content: Option<Content>,
+    /// Where it lies in the spool, when everything is kept.
+    pub(super) spooled: Option<u64>,
+}
+
+/// `component.json` as it was found.
+#[derive(Debug, Clone)]
+pub(super) struct Manifest {
+    pub(super) component: Component,
+    pub(super) sha256: strata_manifest::Sha256Digest,
+    /// Bytes of its text.
+    pub(super) size: u64,
+}
+
+/// Everything in a package.
+#[derive(Debug)]
+pub(super) struct Inventory {
+    /// Name of the one top folder of an archive.
+    pub(super) top: Option<String>,
+    pub(super) container: Option<Container>,
+    pub(super) manifest: Option<Manifest>,
+    /// Without `component.json`; folders without their `/`.
+    pub(super) items: BTreeMap<String, Item>,
+    /// Time of the first entry.
+    pub(super) mtime: Option<u64>,
+    /// Kept content of all files, to make the archive anew.
+    pub(super) spool: Option<File>,
+    /// The archive itself, to be compared with its canonical form.
+    pub(super) archive: Option<File>,
+    /// What is not canonical about the archive, the first of it.
+    pub(super) odd: Vec<(Oddity, Finding)>,
+    /// All of it.
+    pub(super) oddities: usize,
+    /// Entry names in their order, as they stand.
+    pub(super) order: Vec<String>,
+}
+
+impl Inventory {
+    fn new(container: Option<Container>) -> Self {
+        Inventory {
+            top: None,
+            container,
+            manifest: None,
+            items: BTreeMap::new(),
+            mtime: None,
+            spool: None,
+            archive: None,
+            odd: Vec::new(),
+            oddities: 0,
+            order: Vec::new(),
+        }
+    }
+
+    /// Some of the items, with a manifest of their own.
+    pub(super) fn part(&self, items: BTreeMap<String, Item>, manifest: Manifest) -> Inventory {
+        Inventory { items, manifest: Some(manifest), ..Inventory::new(self.container) }
+    }
+
+    /// Reads an archive to its end, or to where it is damaged.
+    pub(super) fn of_archive(
+        file: &File,
+        container: Container,
+        options: &VerifyOptions,
+        progress: &dyn Progress,
+        report: &mut Report,
+    ) -> io::Result<Inventory> {
+        let mut reader = ArchiveInventory {
+            inventory: Inventory::new(Some(container)),
+            spool: tempfile::tempfile()?,
+            keep: true,
+            kept: 0,
+            limit: options.reencode_bytes,
+            unannounced: 0,
+            twins: names::Twins::default(),
+            done: AtomicU64::new(0),
+            total: file.metadata()?.len(),
+            progress,
+            report,
+        };
+        match archive_read::read(file, container, &mut reader) {
+            Ok(()) => {}
+            Err(Stopped::Damaged(why)) => reader.report.add(Finding::new(ARCHIVE_DAMAGED, None, why)),
+            Err(Stopped::TooMuch(why)) => reader.report.add(Finding::new(PACKAGE_TOO_LARGE, None, why)),
+            Err(Stopped::Io(error)) => return Err(error),
+        }
+        let (mut inventory, keep, spool) = (reader.inventory, reader.keep, reader.spool);
+        names::links(&inventory.items, inventory.manifest.is_some(), report);
+        inventory.spool = keep.then_some(spool);
+        inventory.archive = Some(file.try_clone()?);
+        Ok(inventory)
+    }
+
+    /// Reads a folder: names first, then all files by several threads.
+    pub(super) fn of_folder(
+        root: &Path,
+        options: &VerifyOptions,
+        progress: &dyn Progress,
+        report: &mut Report,
+    ) -> Result<Inventory, PackageError> {
+        let mut inventory = Inventory::new(None);
+        let mut files = Vec::new();
+        let mut twins = names::Twins::default();
+        walk(root, root, &mut inventory, &mut files, &mut twins, report)?;
+        let total = files.iter().map(|(_, size)| size).sum();
+        let results = read_all(root, &files, total, options.threads, progress);
+        for (path, content) in results {
+            match content {
+                Ok(content) => {
+                    report.files += 1;
+                    report.bytes += content.digests.size;
+                    if path == COMPONENT_FILE {
+                        inventory.take_manifest(&content, report);
+                    } else if let Some(item) = inventory.items.get_mut(&path) {
+                        item.content = Some(content);
+                    }
+                }
+                Err(error) => {
+                    let message = "it cannot be read";
+                    report.add(Finding::new(ARCHIVE_DAMAGED, Some(path.as_bytes()), message).fact("because", error));
+                }
+            }
+        }
+        inventory.items.remove(COMPONENT_FILE);
+        names::links(&inventory.items, inventory.manifest.is_some(), report);
+        Ok(inventory)
+    }
+
+    fn take_manifest(&mut self, content: &Content, report: &mut Report) {
+        let text = content.text.as_deref().unwrap_or_default();
+        let path = Path::new(COMPONENT_FILE);
+        match Component::parse_unchecked(text, path) {
+            Ok(component) => {
+                for fault in component.faults() {
+                    report.add(Finding::new(MANIFEST_INVALID, Some(COMPONENT_FILE.as_bytes()), fault));
+                }
+                // One content has one text: anything else is somebody's edit.
+                if component.to_text() != text {
+                    let message = "it is not written as `strata package build` writes it";
+                    report.add(Finding::new(NOT_CANONICAL, Some(COMPONENT_FILE.as_bytes()), message));
+                }
+                report.components.push(component.clone());
+                let digests = &content.digests;
+                self.manifest = Some(Manifest { component, sha256: digests.sha256, size: digests.size });
+            }
+            Err(error) => {
+                report.add(Finding::new(MANIFEST_INVALID, Some(COMPONENT_FILE.as_bytes()), error.to_string()));
+            }
+        }
+    }
+}
+
+/// Paths below `root`; nothing is followed or opened.
+fn walk(
+    root: &Path,
+    folder: &Path,
+    inventory: &mut Inventory,
+    files: &mut Vec<(String, u64)>,
+    twins: &mut names::Twins,
+    report: &mut Report,
+) -> Result<(), PackageError> {
+    let unreadable = |path: &Path| PackageError::unreadable(path.to_owned());
+    let mut entries: Vec<_> =
+        fs_err::read_dir(folder).map_err(unreadable(folder))?.collect::<Result<_, _>>().map_err(unreadable(folder))?;
+    entries.sort_by_key(fs_err::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        if inventory.items.len() >= MAX_ENTRIES {
+            report.add(Finding::new(PACKAGE_TOO_LARGE, None, format!("more than {MAX_ENTRIES} files")));
+            return Ok(());
+        }
+        let metadata = fs_err::symlink_metadata(&path).map_err(unreadable(&path))?;
+        let relative = path.strip_prefix(root).unwrap_or(&path).as_os_str().as_bytes().to_vec();
+        if let Some(why) = names::fault(&relative) {
+            report.add(Finding::new(BAD_ENTRY_NAME, Some(&relative), why));
+        }
+        if let Some(other) = twins.other(&relative) {
+            report.add(twin(&relative, &other));
+        }
+        let kind = kind_of(&path, &metadata).map_err(unreadable(&path))?;
+        if let Kind::Other(what) = kind {
+            report.add(Finding::new(BAD_ENTRY_KIND, Some(&relative), format!("it is {what}")));
+        }
+        let Ok(name) = String::from_utf8(relative) else { continue };
+        if kind == Kind::File {
+            files.push((name.clone(), metadata.len()));
+        }
+        let is_folder = kind == Kind::Folder;
+        let item =
+            Item { kind, mode: metadata.mode() & 0o7777, size: metadata.len(), at: 0, content: None, spooled: None };
+        inventory.items.insert(name, item);
+        if is_folder {
+            walk(root, &path, inventory, files, twins, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> io::Result<Kind> {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = metadata.file_type();
+    Ok(if kind.is_file() {
+        Kind::File
+    } else if kind.is_dir() {
+        Kind::Folder
+    } else if kind.is_symlink() {
+        Kind::Symlink(fs_err::read_link(path)?.as_os_str().as_bytes().to_vec())
+    } else if kind.is_char_device() {
+        Kind::Other("a character device")
+    } else if kind.is_block_device() {
+        Kind::Other("a block device")
+    } else if kind.is_fifo() {
+        Kind::Other("a pipe")
+    } else {
+        Kind::Other("a socket")
+    })
+}
+
+fn twin(name: &[u8], other: &[u8]) -> Finding {
+    let message = if name == other { "it comes twice" } else { "two names are one on some machine" };
+    Finding::new(NAME_TWINS, Some(name), message).fact("other", super::finding::printable(other))
+}
+
+type Read1 = (String, io::Result<Content>);
+
+/// Hashes the files, large ones first, so that no thread is left alone with one at the end.
+fn read_all(root: &Path, files: &[(String, u64)], total: u64, threads: usize, progress: &dyn Progress) -> Vec<Read1> {
+    let mut order: Vec<&(String, u64)> = files.iter().collect();
+    order.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
+    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let results = Mutex::new(Vec::with_capacity(files.len()));
+    let tell = |bytes: u64| progress.bytes(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, 64).min(order.len()) {
+            scope.spawn(|| {
+                while let Some((path, _)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let content = open(&root.join(path)).and_then(|file| content::of_file(&file, path, &tell));
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((path.clone(), content));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    results
+}
+
+/// Opens a file that was one when the folder was read; a link or pipe that took its place is an error.
+fn open(path: &PathBuf) -> io::Result<File> {
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+    let file = File::options().read(true).custom_flags(flags.cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no ordinary file any more")) }
+}
+
+/// The entries of an archive as they come.
+struct ArchiveInventory<'a> {
+    inventory: Inventory,
+    spool: File,
+    /// Whether every content is kept, so that the archive can be made anew.
+    keep: bool,
+    kept: u64,
+    limit: u64,
+    /// Bytes of content that no manifest announced.
+    unannounced: u64,
+    twins: names::Twins,
+    done: AtomicU64,
+    total: u64,
+    progress: &'a dyn Progress,
+    report: &'a mut Report,
+}
+
+impl ArchiveInventory<'_> {
+    /// The path below the top folder; `None` for what is reported and not looked at further.
+    fn placed(&mut self, entry: &Entry) -> Option<String> {
+        let name = entry.name.strip_suffix(b"/").unwrap_or(&entry.name);
+        if let Some(why) = names::fault(name) {
+            let finding = Finding::new(BAD_ENTRY_NAME, Some(&entry.name), why);
+            self.report.add(finding);
+            return None;
+        }
+        let name = String::from_utf8(name.to_vec()).ok()?;
+        let (top, path) = name.split_once('/').unwrap_or((&name, ""));
+        match &self.inventory.top {
+            None if path.is_empty() && entry.kind != Kind::Folder => {
+                let message = "it lies beside the top folder";
+                self.report.add(Finding::new(BAD_ENTRY_NAME, Some(&entry.name), message));
+                return None;
+            }
+            None => self.inventory.top = Some(top.to_owned()),
+            Some(known) if known != top => {
+                let message = format!("it lies beside the top folder `{known}`");
+                self.report.add(Finding::new(BAD_ENTRY_NAME, Some(&entry.name), message));
+                return None;
+            }
+            Some(_) => {}
+        }
+        if let Some(other) = self.twins.other(name.as_bytes()) {
+            self.report.add(twin(name.as_bytes(), &other));
+            if other == name.as_bytes() {
+                return None;
+            }
+        }
+        Some(path.to_owned())
+    }
+
+    fn content(&mut self, entry: &Entry, path: &str, content: &mut dyn Read) -> io::Result<Option<Content>> {
+        let manifest = self.inventory.manifest.as_ref();
+        let announced = path == COMPONENT_FILE && entry.size <= MAX_DOCUMENT_BYTES
+            || manifest.and_then(|manifest| manifest.component.file(path)).is_some_and(|file| file.size == entry.size);
+        if !announced {
+            self.unannounced = self.unannounced.saturating_add(entry.size);
+            if self.unannounced > MAX_UNANNOUNCED_BYTES {
+                let message =
+                    format!("more than {MAX_UNANNOUNCED_BYTES} bytes that no manifest announces: reading stopped");
+                self.report.add(Finding::new(PACKAGE_TOO_LARGE, Some(path.as_bytes()), message));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
+            }
+        }
+        if self.keep && self.kept.saturating_add(entry.size) > self.limit {
+            self.keep = false;
+            self.spool.set_len(0)?;
+        }
+        let (done, total, progress) = (&self.done, self.total, self.progress);
+        // Unpacked bytes against packed ones: the share is a guess, and never above the whole.
+        let tell = |bytes: u64| progress.bytes((done.fetch_add(bytes, Ordering::Relaxed) + bytes) / 3, total);
+        self.kept += entry.size;
+        content::of_stream(content, path, &mut self.spool, self.keep, &tell).map(Some)
+    }
+}
+
+impl Sink for ArchiveInventory<'_> {
+    fn entry(&mut self, entry: &Entry, content: &mut dyn Read) -> io::Result<()> {
+        if self.inventory.mtime.is_none() {
+            self.inventory.mtime = entry.mtime;
+        }
+        self.inventory.order.push(super::finding::printable(&entry.name));
+        if let Kind::Other(what) = entry.kind {
+            let finding = Finding::new(BAD_ENTRY_KIND, Some(&entry.name), format!("it is {what}"));
+            self.report.add(finding);
+        }
+        let Some(path) = self.placed(entry) else { return Ok(()) };
+        let spooled = self.keep.then_some(self.kept);
+        let looked_at = if entry.kind == Kind::File { self.content(entry, &path, content)? } else { None };
+        if let Some(content) = &looked_at {
+            self.report.files += 1;
+            self.report.bytes += content.digests.size;
+        }
+        if path == COMPONENT_FILE && self.inventory.manifest.is_none() {
+            if let Some(content) = &looked_at {
+                self.inventory.take_manifest(content, self.report);
+            }
+            return Ok(());
+        }
+        if !path.is_empty() {
+            let item = Item {
+                kind: entry.kind.clone(),
+                mode: entry.mode,
+                size: entry.size,
+                at: self.inventory.order.len(),
+                content: looked_at,
+                spooled,
+            };
+            self.inventory.items.insert(path, item);
+        }
+        Ok(())
+    }
+
+    fn odd(&mut self, entry: Option<&[u8]>, oddity: Oddity, what: String) {
+        self.inventory.oddities += 1;
+        if self.inventory.odd.len() < MAX_ODD {
+            self.inventory.odd.push((oddity, Finding::new(NOT_CANONICAL, entry, what)));
+        }
+    }
+}
