@@ -10,6 +10,7 @@ use strata_install::{Disk, Observer, Step, Unwatched};
 
 const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
+const EROFS: i32 = 30;
 
 /// A disk that fails with `errno` at its `nth` change and all later ones.
 fn failing(nth: u64, errno: i32) -> (Disk, Arc<AtomicU64>) {
@@ -111,7 +112,6 @@ fn a_prefix_that_cannot_be_written_is_said_to_be_one() {
     let folder = quick_folder();
     release(&folder.path().join("one"), "0.1.0", 1, &all_packages("0.1.0"));
     let site = Site::new(&folder.path().join("prefix"));
-    const EROFS: i32 = 30;
     let (disk, _) = failing(0, EROFS);
     let error = site.install(&folder.path().join("one"), &disk, &Unwatched).unwrap_err();
     assert_eq!(error.code().id, "S0711", "{error}");

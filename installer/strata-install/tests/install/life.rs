@@ -21,6 +21,7 @@ fn scene() -> (tempfile::TempDir, Site) {
 }
 
 const DISK: fn() -> Disk = Disk::real;
+const EACCES: i32 = 13;
 
 #[test]
 fn install_update_roll_back_and_remove() {
@@ -270,7 +271,6 @@ fn a_component_that_is_not_the_one_of_the_index_is_not_installed() {
 fn an_uninstallation_that_cannot_remove_a_file_says_so_and_goes_on_later() {
     let (folder, site) = scene();
     site.install(&folder.path().join("0.1.0"), &DISK(), &Unwatched).unwrap();
-    const EACCES: i32 = 13;
     let stubborn = Disk::gated(|op, path| match op {
         DiskOp::Remove if path.ends_with("bin/strata") => Err(std::io::Error::from_raw_os_error(EACCES)),
         _ => Ok(()),

@@ -1,5 +1,5 @@
 //! Installing, failing and managing, on releases made for the test.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and prints its table")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "../support/mod.rs"]
 mod support;
