@@ -11,6 +11,7 @@ mod bootstrap;
 mod crashes;
 mod errors;
 mod flow;
+mod machines;
 mod manage;
 mod network;
 mod real;
