@@ -13,7 +13,6 @@ use strata_manifest::report::{MemoryReport, SettingsReport};
 use strata_model::gguf::Gguf;
 use strata_model::tokenizer::Tokenizer;
 use strata_plugin_host::abi::StrataDeviceKind;
-use strata_plugin_host::abi::StrataDeviceKind;
 
 /// The file that the user means; the only installed model when none is named.
 pub(crate) fn find(model: Option<&str>, asked_prefix: Option<&Path>) -> Outcome<PathBuf> {

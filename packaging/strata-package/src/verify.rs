@@ -34,6 +34,8 @@ pub struct VerifyOptions {
     pub trust: Option<TrustAnchor>,
     /// A release folder needs no signature.
     pub unsigned: bool,
+    /// Paths of the build machine in programs are noted and no fault: for builds that are not for others.
+    pub build_paths: bool,
     /// Run programs of the package with `--version` and compare what they say.
     pub run: bool,
     /// Threads that hash; 0: as many as there are processors.
@@ -53,6 +55,7 @@ impl VerifyOptions {
         VerifyOptions {
             trust: None,
             unsigned: false,
+            build_paths: false,
             run: false,
             threads: 0,
             now,
@@ -67,7 +70,7 @@ impl VerifyOptions {
 pub enum TrustAnchor {
     /// The root keys, which sign the list of keys, which sign the release.
     Root(TrustRoot),
-    /// One release key.
+    /// One key of minisign: a root key where it signed the folder's list of keys, else a release key.
     Key(PublicKey),
 }
 
@@ -125,7 +128,7 @@ fn folder(target: &Path, options: &VerifyOptions, progress: &dyn Progress) -> Re
     let inventory = Inventory::of_folder(target, options, progress, &mut report)?;
     if inventory.manifest.is_some() {
         rules::check(&inventory, options, &mut report);
-        law::check(&inventory, &mut report);
+        law::check(&inventory, options, &mut report);
         if options.run {
             law::run_programs(target, &inventory, &mut report);
         }
@@ -181,7 +184,7 @@ fn archive_rules(inventory: &Inventory, name: Option<&str>, options: &VerifyOpti
             rules::archive_name(inventory, name, report);
         }
         rules::check(inventory, options, report);
-        law::check(inventory, report);
+        law::check(inventory, options, report);
     } else if !foreign::check(inventory, report) && !report.has(ARCHIVE_DAMAGED) {
         nothing_to_check(report);
     }

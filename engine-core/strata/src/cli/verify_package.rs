@@ -22,6 +22,9 @@ pub(crate) struct VerifyPackageArgs {
     /// Refuse a release whose serial number is lower than this one.
     #[arg(long, value_name = "N")]
     pub(crate) lowest_serial: Option<u64>,
+    /// Note paths of the build machine in programs instead of refusing them: for one's own builds.
+    #[arg(long)]
+    pub(crate) allow_build_paths: bool,
     /// Also run the programs of a folder with `--version`, and compare.
     #[arg(long)]
     pub(crate) run: bool,

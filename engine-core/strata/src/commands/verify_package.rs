@@ -42,6 +42,7 @@ fn verified(args: &VerifyPackageArgs) -> Outcome<Vec<VerifiedTarget>> {
     let options = VerifyOptions {
         trust: args.key.as_deref().map(anchor).transpose()?,
         unsigned: args.no_signature,
+        build_paths: args.allow_build_paths,
         run: args.run,
         threads: args.threads,
         lowest_serial: args.lowest_serial,

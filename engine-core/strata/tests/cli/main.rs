@@ -10,4 +10,5 @@ mod package;
 mod reference;
 mod run;
 mod support;
+mod verify;
 mod version;

@@ -1,6 +1,7 @@
 //! What files promise each other: versions, needed libraries, floors, GPU code, plugins, bills of
 //! material. Read out of the files, never by running or loading one.
 
+use super::VerifyOptions;
 use super::finding::{Finding, Report};
 use super::inventory::{Inventory, Item};
 use crate::elf::{self, ElfFacts};
@@ -40,7 +41,7 @@ const RUN_LIMIT: Duration = Duration::from_secs(10);
 type Elves<'i> = BTreeMap<&'i str, &'i ElfFacts>;
 
 /// All laws that a manifest of ours brings.
-pub(super) fn check(inventory: &Inventory, report: &mut Report) {
+pub(super) fn check(inventory: &Inventory, options: &VerifyOptions, report: &mut Report) {
     let Some(manifest) = &inventory.manifest else { return };
     let component = &manifest.component;
     let elves = elves(inventory, report);
@@ -50,10 +51,16 @@ pub(super) fn check(inventory: &Inventory, report: &mut Report) {
         if matches!(role, Role::Binary | Role::Plugin) {
             record(path, facts, component, report);
         }
-        if let Some(home) = inventory.items.get(*path).and_then(|item| item.content.as_ref()?.build_path.as_ref()) {
-            let finding =
-                Finding::new(BUILD_PATH, Some(path.as_bytes()), "it holds a path of the machine where it was built");
-            report.add(finding.fact("path in it", home));
+        let content = inventory.items.get(*path).and_then(|item| item.content.as_ref());
+        match content.and_then(|content| content.build_path.as_ref()) {
+            Some(home) if options.build_paths => {
+                report.note(format!("`{path}` holds a path of the machine where it was built: `{home}`"));
+            }
+            Some(home) => {
+                let message = "it holds a path of the machine where it was built";
+                report.add(Finding::new(BUILD_PATH, Some(path.as_bytes()), message).fact("path in it", home));
+            }
+            None => {}
         }
     }
     let declared: BTreeSet<&str> = component.host_libraries.iter().map(|library| library.soname.as_str()).collect();

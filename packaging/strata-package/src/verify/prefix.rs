@@ -138,7 +138,7 @@ fn of_component(
         .iter()
         .filter_map(|file| Some((file.path.to_string(), inventory.items.get(file.path.as_str())?.clone())));
     let part = inventory.part(own.collect(), Manifest { component, sha256, size });
-    law::check(&part, report);
+    law::check(&part, options, report);
     if options.run {
         law::run_programs(root, &part, report);
     }

@@ -13,7 +13,7 @@ use strata_diag::catalogue::packages::{
     FILE_MISSING, FILE_UNLISTED, MANIFEST_INVALID, NOT_SIGNED, RELEASE_DIFFERS, SIGNATURE_INVALID, TRUST_REFUSED,
 };
 use strata_manifest::{
-    Component, Document, KEYS_FILE, RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, SUMS_FILE,
+    Component, Document, KEYS_FILE, RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, SUMS_FILE, TrustRoot,
 };
 
 /// What lies in a release folder beside what the index lists: signatures, keys, the bootstrap script.
@@ -80,6 +80,11 @@ fn believed(folder: &Path, anchor: &TrustAnchor, options: &VerifyOptions) -> Res
         TrustAnchor::Root(root) => {
             let seen = Seen { keys: None, release: options.lowest_serial };
             trust::folder(folder, root, options.now, seen)?;
+        }
+        TrustAnchor::Key(key) if sign::verify_file(std::slice::from_ref(key), &folder.join(KEYS_FILE)).is_ok() => {
+            let root = TrustRoot { schema: TrustRoot::SCHEMA.to_owned(), roots: vec![key.clone()] };
+            let seen = Seen { keys: None, release: options.lowest_serial };
+            trust::folder(folder, &root, options.now, seen)?;
         }
         TrustAnchor::Key(key) => {
             let keys = std::slice::from_ref(key);
