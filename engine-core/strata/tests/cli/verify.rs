@@ -134,7 +134,7 @@ fn strays_are_counted_summed_and_named_for_what_they_are() {
             "DAMAGED",
             "error[S0512]: a file that no manifest lists: 1080 times, 1080.0 KiB",
             "1080 of them look like an unbundled code object",
-            "hipv4-amdgcn-amd-amdhsa--gfx1100",
+            "hipv4-amdgcn-amd-amdhsa--gfx",
             "strata explain file-unlisted",
         ],
     );
