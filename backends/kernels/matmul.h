@@ -97,6 +97,18 @@ template <class F> DEVICE float chain(float s, float d, float m, float dmin, flo
     return s;
 }
 
+// The sum of a row's chunks, in their order; four are read ahead of the additions.
+DEVICE float chunk_total(const float *partial, u32 n_chunks) {
+    float y = 0;
+    u32 i = 0;
+    for (; i + 4 <= n_chunks; i += 4) {
+        float a = partial[i], b = partial[i + 1], c = partial[i + 2], d = partial[i + 3];
+        y = plus(plus(plus(plus(y, a), b), c), d);
+    }
+    for (; i < n_chunks; i++) y = plus(y, partial[i]);
+    return y;
+}
+
 // Rounds 32 numbers that lie four each in eight neighbouring lanes. All lanes of a wave call it. An infinity or a NaN makes the scale
 // a NaN: it must not vanish.
 DEVICE u32 round_to_bytes(float4_t v, float2_t &scale) {

@@ -11,101 +11,325 @@
 #pragma once
 #include "matmul.h"
 
-constexpr u32 MMV_THREADS = 128, MMV_STAGES = 4;
+#ifndef MMV_ONCE
+#define MMV_ONCE 2
+#endif
+constexpr u32 MMV_THREADS = 128, MMV_WAVES = MMV_THREADS / LANES;
 
-template <class F> struct Stage {
-    // Room for a chunk that begins anywhere within 16 bytes.
+// What the lanes of a wave (32 of them) fetch ahead: AT_ONCE · 8 chunks a stage. Room for chunks that lie one after another and begin
+// anywhere within 16 bytes, or for each in a slot of its own.
+template <class F, int AT_ONCE> struct Stages {
+    static constexpr u32 N = 4 / AT_ONCE, CHUNKS = 8 * AT_ONCE;
     static constexpr u32 SLOT = (F::CHUNK_BYTES + (F::ALIGN >= 16 ? 0 : 16 - F::ALIGN) + 15) / 16 * 16;
-    u8 bytes[MMV_STAGES][MMV_THREADS / 4][SLOT];
+    alignas(16) u8 bytes[MMV_WAVES][N][CHUNKS * SLOT];
+    u64 done[MMV_WAVES][N];
 };
 
-// A run of rows of one weight: `rows` of them from `w`.
+// Rows of one weight from `w` on.
 struct Rows {
     const u8 *w;
     i64 stride;
 };
 
-// Starts the copy of a chunk of `bytes` at `from` into `slot`, by four lanes; nothing beyond the aligned piece that holds its end.
-DEVICE void fetch_chunk(u8 *slot, const u8 *from, u32 bytes, u32 j) {
-    const u8 *start = (const u8 *)((u64)from & ~15ull), *end = from + bytes;
-    for (u32 i = j; start + 16 * i < end; i += 4) copy16_async(slot + 16 * i, start + 16 * i);
-}
-
-// The chunks of n_rows rows of each of n_weights weights, as sums into `partial` [column][weight][row][chunk].
-template <class F, int T>
-DEVICE void mmv_chunks(Stage<F> &stage, float *partial, const Rows *weights, u32 n_weights, u32 n_rows, u32 k, u32 columns,
-                       const i8 *xq, const float2_t *xs) {
-    constexpr u32 AT_ONCE = T < 4 ? T : 2;
-    const u32 n_chunks = ceil_div(k, 256), n_blocks = k / F::BLOCK, per_chunk = 256 / F::BLOCK;
-    const u32 quad = tid() / 4, j = tid() % 4, n_quads = MMV_THREADS / 4, total = n_weights * n_rows * n_chunks;
-    const u32 leader = lane() & ~3u;
-    // Place of the chunk to fetch next and of the one to compute next, stepped without division.
-    const u32 step_row = n_quads / n_chunks, step_chunk = n_quads % n_chunks;
-    struct Place {
-        u32 row, chunk;
+// The chunks of n_rows rows of one weight: their sums go to partial[column · partial_stride + row · n_chunks + chunk]. Four lanes share a
+// chunk. `begin` is called once when the first copies are under way: until then nothing is read that a kernel before this one wrote.
+template <class F, int T, int AT_ONCE, class Begin>
+DEVICE void mmv_chunks(Stages<F, AT_ONCE> &stages, float *partial, u32 partial_stride, const Rows &rows, u32 n_rows, u32 k, u32 columns,
+                       const i8 *xq, const float2_t *xs, const Begin &begin) {
+    using S = Stages<F, AT_ONCE>;
+    constexpr u32 COLUMNS_AT_ONCE = T < 4 ? T : 2;
+    const u32 n_chunks = ceil_div(k, 256), n_blocks = k / F::BLOCK, per_chunk = 256 / F::BLOCK, total = n_rows * n_chunks;
+    const u32 wave = group(), quad = lane() / 4, j = lane() % 4, leader = lane() & ~3u;
+    // Rows without gaps and of whole chunks are one run of bytes.
+    const bool run = rows.stride == (i64)n_chunks * F::CHUNK_BYTES;
+    u64 *done = stages.done[wave];
+    auto address = [&](u32 at) {
+        if (run) return rows.w + (i64)at * F::CHUNK_BYTES;
+        return rows.w + (i64)(at / n_chunks) * rows.stride + (i64)(at % n_chunks) * F::CHUNK_BYTES;
     };
-    Place ahead = {quad / n_chunks, quad % n_chunks}, now = ahead;
-    auto step = [&](Place &p) {
-        p.row += step_row, p.chunk += step_chunk;
-        if (p.chunk >= n_chunks) p.chunk -= n_chunks, p.row++;
+    auto blocks_of = [&](u32 chunk) { return (u32)min_i((i32)per_chunk, (i32)(n_blocks - chunk * per_chunk)); };
+    // Where chunk `at`, number `place` of its stage, lies in the stage.
+    auto offset = [&](u32 first, u32 at, u32 place) {
+        if (run) return ((u32)(u64)address(first) & 15) + place * F::CHUNK_BYTES;
+        return place * S::SLOT + ((u32)(u64)address(at) & 15);
     };
-    auto blocks_of = [&](u32 chunk) { return min_i((i32)per_chunk, (i32)(n_blocks - chunk * per_chunk)); };
-    auto address = [&](const Place &p) {
-        bool second = p.row >= n_rows;
-        const u8 *base = second ? weights[1].w : weights[0].w;
-        i64 stride = second ? weights[1].stride : weights[0].stride;
-        return base + (i64)(second ? p.row - n_rows : p.row) * stride + (i64)p.chunk * F::CHUNK_BYTES;
-    };
-    const u32 rounds = ceil_div(total, n_quads), all_rows = n_weights * n_rows;
-    auto fetch = [&](u32 round) {
-        if (round < rounds && ahead.row < all_rows)
-            fetch_chunk(stage.bytes[round % MMV_STAGES][quad], address(ahead), (u32)blocks_of(ahead.chunk) * F::BYTES, j);
+    auto fetch = [&](u32 first, u32 stage) {
+        u8 *to = stages.bytes[wave][stage];
+        if (first < total) {
+            const u32 n = (u32)min_i((i32)S::CHUNKS, (i32)(total - first));
+            if (run) {
+                const u8 *from = address(first), *start = (const u8 *)((u64)from & ~15ull);
+                const u32 bytes = ((u32)(from - start) + n * F::CHUNK_BYTES + 15) & ~15u;
+#if defined(STRATA_BULK_COPY)
+                if (lane() == 0) {
+                    bulk_expect(done + stage, bytes);
+                    bulk_copy(to, start, bytes, done + stage);
+                }
+#else
+#pragma unroll
+                for (u32 i = 0; i < (S::CHUNKS * F::CHUNK_BYTES + 30) / 16; i += LANES)
+                    if (16 * (i + lane()) < bytes) copy16_async(to + 16 * (i + lane()), start + 16 * (i + lane()));
+#endif
+            } else {
+#if defined(STRATA_BULK_COPY)
+                // The gaps are fetched by plain loads; the announcement is of nothing.
+                if (lane() == 0) bulk_expect(done + stage, 0);
+#endif
+                for (u32 place = quad; place < n; place += 8) {
+                    const u8 *from = address(first + place), *start = (const u8 *)((u64)from & ~15ull);
+                    const u8 *end = from + blocks_of((first + place) % n_chunks) * F::BYTES;
+                    for (u32 i = j; start + 16 * i < end; i += 4)
+                        *(u32x4 *)(to + place * S::SLOT + 16 * i) = *(const u32x4 *)(start + 16 * i);
+                }
+            }
+        }
+#if !defined(STRATA_BULK_COPY)
         copy_commit();
-        step(ahead);
+#endif
     };
-    for (u32 round = 0; round < MMV_STAGES - 1; round++) fetch(round);
-    grid_wait();
-    for (u32 round = 0; round < rounds; round++) {
-        fetch(round + MMV_STAGES - 1);
-        copy_wait<MMV_STAGES - 1>();
+#if defined(STRATA_BULK_COPY)
+    if (lane() == 0)
+        for (u32 i = 0; i < S::N; i++) bulk_init(done + i);
+    wave_barrier();
+#endif
+    const u32 step = MMV_WAVES * S::CHUNKS;
+    u32 first = wave * S::CHUNKS, ahead = first;
+    for (u32 i = 0; i < S::N; i++, ahead += step) fetch(ahead, i);
+    begin();
+    // Chunk within its row, stepped without division.
+    u32 chunk[AT_ONCE];
+    const u32 chunk_step = step % n_chunks;
+    for (u32 r = 0; r < AT_ONCE; r++) chunk[r] = (first + quad + 8 * r) % n_chunks;
+    for (u32 stage = 0, phase = 0; first < total; first += step) {
+#if defined(STRATA_BULK_COPY)
+        bulk_wait(done + stage, phase);
+#else
+        copy_wait<S::N - 1>();
+#endif
         wave_barrier();
-        bool there = now.row < all_rows;
-        u32 n = there ? (u32)blocks_of(now.chunk) : 1, chunk = there ? now.chunk : 0;
-        const u8 *from = there ? address(now) : (const u8 *)0;
-        Pair pair;
-        F::pair(stage.bytes[round % MMV_STAGES][quad] + ((u32)(u64)from & 15), j, n, pair);
-#pragma unroll AT_ONCE
+        Pair pair[AT_ONCE];
+        u32 n[AT_ONCE];
+        bool there[AT_ONCE];
+#pragma unroll
+        for (u32 r = 0; r < AT_ONCE; r++) {
+            const u32 at = first + quad + 8 * r;
+            there[r] = at < total;
+            n[r] = there[r] ? blocks_of(chunk[r]) : 1;
+            F::pair(stages.bytes[wave][stage] + (there[r] ? offset(first, at, quad + 8 * r) : 0), j, n[r], pair[r]);
+        }
+#pragma unroll COLUMNS_AT_ONCE
         for (u32 c = 0; c < T; c++) {
             // A column that is not there repeats the first.
             const u32 column = c < columns ? c : 0;
-            GroupSum sums[2];
-            float2_t scales[2];
-            for (u32 h = 0; h < 2; h++) {
-                // A group that is not there (the end of a row of 32-blocks) reads the chunk's first.
-                u32 g = F::group(j, h), at = chunk * 8 + (F::BLOCK == 256 || g < n ? g : 0);
-                const u32x4 *x = (const u32x4 *)(xq + column * k + 32 * at);
-                scales[h] = xs[column * (k / 32) + at];
-                sums[h] = group_sums<F>(pair, (int)h, x[0], x[1]);
-            }
-            float s = 0;
-            for (u32 i = 0; i < 4; i++) {
-                float in = i == 0 ? 0.0f : shfl(s, leader + i - 1), next = in;
+            GroupSum sums[AT_ONCE][2];
+            float2_t scales[AT_ONCE][2];
+            float s[AT_ONCE];
+#pragma unroll
+            for (u32 r = 0; r < AT_ONCE; r++) {
+                s[r] = 0;
+#pragma unroll
                 for (u32 h = 0; h < 2; h++) {
-                    float with = chain<F>(next, pair.d[h], pair.m[h], pair.dmin, (float)sums[h].dot, (float)sums[h].min, scales[h]);
-                    next = F::BLOCK == 256 || F::group(j, h) < n ? with : next;
+                    // A group that is not there (the end of a row of 32-blocks) reads the chunk's first.
+                    u32 g = F::group(j, h), at = (there[r] ? chunk[r] * 8 : 0) + (F::BLOCK == 256 || g < n[r] ? g : 0);
+                    const u32x4 *x = (const u32x4 *)(xq + column * k + 32 * at);
+                    u64 scale = *(const u64 *)(xs + column * (k / 32) + at);
+                    scales[r][h] = {float_of((u32)scale), float_of((u32)(scale >> 32))};
+                    sums[r][h] = group_sums<F>(pair[r], (int)h, x[0], x[1]);
                 }
-                s = i == j ? next : s;
             }
-            if (j == 3 && there) partial[(c * all_rows + now.row) * n_chunks + now.chunk] = s;
+            // The sum goes from lane to lane of the four.
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+#pragma unroll
+                for (u32 r = 0; r < AT_ONCE; r++) {
+                    float next = i == 0 ? 0.0f : shfl(s[r], leader + i - 1);
+#pragma unroll
+                    for (u32 h = 0; h < 2; h++) {
+                        float with = chain<F>(next, pair[r].d[h], pair[r].m[h], pair[r].dmin, (float)sums[r][h].dot,
+                                              (float)sums[r][h].min, scales[r][h]);
+                        next = F::BLOCK == 256 || F::group(j, h) < n[r] ? with : next;
+                    }
+                    s[r] = i == j ? next : s[r];
+                }
+            }
+#pragma unroll
+            for (u32 r = 0; r < AT_ONCE; r++)
+                if (j == 3 && there[r]) partial[c * partial_stride + first + quad + 8 * r] = s[r];
         }
-        step(now);
         wave_barrier();
+        fetch(ahead, stage);
+        ahead += step;
+        stage++;
+        if (stage == S::N) stage = 0, phase ^= 1;
+#pragma unroll
+        for (u32 r = 0; r < AT_ONCE; r++) {
+            chunk[r] += chunk_step;
+            if (chunk[r] >= n_chunks) chunk[r] -= n_chunks;
+        }
     }
     barrier();
+#if defined(STRATA_BULK_COPY)
+    // A second weight starts with stages of its own.
+    if (lane() == 0)
+        for (u32 i = 0; i < S::N; i++) bulk_end(done + i);
+    wave_barrier();
+#endif
+}
+
+// One column: its activations stay in registers while rows go by. A set of up to 32 chunks of the row is dealt to the block's 32 quads,
+// as many rows at once as fit; rows of more chunks are walked once per set. Arguments and results as mmv_chunks.
+template <class F, int AT_ONCE, class Begin>
+DEVICE void mmv_one(Stages<F, AT_ONCE> &stages, float *partial, const Rows &rows, u32 n_rows, u32 k, const i8 *xq, const float2_t *xs,
+                    const Begin &begin) {
+    using S = Stages<F, AT_ONCE>;
+    const u32 n_chunks = ceil_div(k, 256), n_blocks = k / F::BLOCK, per_chunk = 256 / F::BLOCK;
+    const u32 n_sets = ceil_div(n_chunks, 32), set_size = ceil_div(n_chunks, n_sets), at_a_time = 32 / set_size;
+    const u32 wave = group(), quad = tid() / 4, j = tid() % 4, leader = lane() & ~3u;
+    const u32 row_of = quad / set_size, chunk_of = quad % set_size;
+    const bool run = rows.stride == (i64)n_chunks * F::CHUNK_BYTES && (n_sets == 1 || at_a_time == 1);
+    const u32 step = at_a_time * AT_ONCE;
+    u64 *done = stages.done[wave];
+    auto blocks_of = [&](u32 chunk) { return (u32)min_i((i32)per_chunk, (i32)(n_blocks - chunk * per_chunk)); };
+    // The first quad of this wave, and how many of its eight have work in a full round of `have` rows.
+    const u32 first_quad = 8 * wave;
+    auto fetch = [&](u32 set, u32 row, u32 stage) {
+        u8 *to = stages.bytes[wave][stage];
+        const u32 set_chunks = (u32)min_i((i32)set_size, (i32)(n_chunks - set * set_size));
+        if (run) {
+            u32 total = 0;
+#pragma unroll
+            for (u32 r = 0; r < AT_ONCE; r++) {
+                const u32 at = row + r * at_a_time, have = at < n_rows ? (u32)min_i((i32)at_a_time, (i32)(n_rows - at)) * set_chunks : 0;
+                const u32 n = have > first_quad ? (u32)min_i(8, (i32)(have - first_quad)) : 0;
+                const u8 *from = rows.w + (i64)at * rows.stride + (i64)(set * set_size + first_quad) * F::CHUNK_BYTES;
+                const u8 *start = (const u8 *)((u64)from & ~15ull);
+                const u32 bytes = n ? ((u32)(from - start) + n * F::CHUNK_BYTES + 15) & ~15u : 0;
+#if defined(STRATA_BULK_COPY)
+                if (lane() == 0 && n) bulk_copy(to + r * 8 * S::SLOT, start, bytes, done + stage);
+                total += bytes;
+#else
+#pragma unroll
+                for (u32 i = 0; i < (8 * F::CHUNK_BYTES + 30) / 16; i += LANES)
+                    if (16 * (i + lane()) < bytes) copy16_async(to + r * 8 * S::SLOT + 16 * (i + lane()), start + 16 * (i + lane()));
+#endif
+            }
+#if defined(STRATA_BULK_COPY)
+            if (lane() == 0) bulk_expect(done + stage, total);
+#endif
+        } else {
+#if defined(STRATA_BULK_COPY)
+            // Rows with gaps come by plain loads; nothing is announced.
+            if (lane() == 0) bulk_expect(done + stage, 0);
+#endif
+            for (u32 r = 0; r < AT_ONCE; r++) {
+                const u32 at = row + r * at_a_time + row_of, chunk = set * set_size + chunk_of;
+                if (row_of >= at_a_time || at >= n_rows || chunk >= n_chunks) continue;
+                const u8 *from = rows.w + (i64)at * rows.stride + (i64)chunk * F::CHUNK_BYTES, *end = from + blocks_of(chunk) * F::BYTES;
+                const u8 *start = (const u8 *)((u64)from & ~15ull);
+                for (u32 i = j; start + 16 * i < end; i += 4)
+                    *(u32x4 *)(to + (8 * r + quad - first_quad) * S::SLOT + 16 * i) = *(const u32x4 *)(start + 16 * i);
+            }
+        }
+#if !defined(STRATA_BULK_COPY)
+        copy_commit();
+#endif
+    };
+#if defined(STRATA_BULK_COPY)
+    if (lane() == 0)
+        for (u32 i = 0; i < S::N; i++) bulk_init(done + i);
+    wave_barrier();
+#endif
+    // What is fetched runs ahead of what is computed, over the end of a set into the next.
+    u32 ahead_set = 0, ahead_row = 0, ahead = 0;
+    auto fetch_next = [&] {
+        if (ahead_set < n_sets) {
+            fetch(ahead_set, ahead_row, ahead);
+            ahead_row += step;
+            if (ahead_row >= n_rows) ahead_row = 0, ahead_set++;
+        } else {
+#if !defined(STRATA_BULK_COPY)
+            copy_commit();
+#endif
+        }
+        ahead = ahead + 1 == S::N ? 0 : ahead + 1;
+    };
+    for (u32 i = 0; i < S::N; i++) fetch_next();
+    begin();
+    u32 stage = 0, phase = 0;
+    for (u32 set = 0; set < n_sets; set++) {
+        const u32 chunk = set * set_size + chunk_of;
+        const bool mine = row_of < at_a_time && chunk_of < set_size && chunk < n_chunks;
+        const u32 n = mine ? blocks_of(chunk) : 1;
+        u32x4 x[2][2];
+        float2_t scales[2];
+#pragma unroll
+        for (u32 h = 0; h < 2; h++) {
+            u32 g = F::group(j, h), at = (mine ? chunk * 8 : 0) + (F::BLOCK == 256 || g < n ? g : 0);
+            x[h][0] = ((const u32x4 *)(xq + 32 * at))[0], x[h][1] = ((const u32x4 *)(xq + 32 * at))[1];
+            scales[h] = xs[at];
+        }
+        for (u32 row = 0; row < n_rows; row += step) {
+#if defined(STRATA_BULK_COPY)
+            bulk_wait(done + stage, phase);
+#else
+            copy_wait<S::N - 1>();
+#endif
+            wave_barrier();
+            float s[AT_ONCE];
+            Pair pair[AT_ONCE];
+            GroupSum sums[AT_ONCE][2];
+#pragma unroll
+            for (u32 r = 0; r < AT_ONCE; r++) {
+                u32 at = row + r * at_a_time;
+                const u8 *from = rows.w + (i64)at * rows.stride + (i64)(set * set_size + first_quad) * F::CHUNK_BYTES;
+                u32 offset = ((u32)(u64)from & 15) + (quad - first_quad) * F::CHUNK_BYTES;
+                if (!run) {
+                    at += row_of;
+                    offset = (quad - first_quad) * S::SLOT + ((u32)(u64)(rows.w + (i64)at * rows.stride + (i64)chunk * F::CHUNK_BYTES) & 15);
+                }
+                F::pair(stages.bytes[wave][stage] + r * 8 * S::SLOT + offset, j, n, pair[r]);
+                s[r] = 0;
+#pragma unroll
+                for (u32 h = 0; h < 2; h++) sums[r][h] = group_sums<F>(pair[r], (int)h, x[h][0], x[h][1]);
+            }
+            wave_barrier();
+            fetch_next();
+            // The sum goes from lane to lane of the four.
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+#pragma unroll
+                for (u32 r = 0; r < AT_ONCE; r++) {
+                    float next = i == 0 ? 0.0f : shfl(s[r], leader + i - 1);
+#pragma unroll
+                    for (u32 h = 0; h < 2; h++) {
+                        float with = chain<F>(next, pair[r].d[h], pair[r].m[h], pair[r].dmin, (float)sums[r][h].dot,
+                                              (float)sums[r][h].min, scales[h]);
+                        next = F::BLOCK == 256 || F::group(j, h) < n ? with : next;
+                    }
+                    s[r] = i == j ? next : s[r];
+                }
+            }
+#pragma unroll
+            for (u32 r = 0; r < AT_ONCE; r++) {
+                const u32 at = row + r * at_a_time + row_of;
+                if (j == 3 && mine && at < n_rows) partial[at * n_chunks + chunk] = s[r];
+            }
+            stage++;
+            if (stage == S::N) stage = 0, phase ^= 1;
+        }
+    }
+    barrier();
+#if defined(STRATA_BULK_COPY)
+    // A second weight starts with stages of its own.
+    if (lane() == 0)
+        for (u32 i = 0; i < S::N; i++) bulk_end(done + i);
+    wave_barrier();
+#endif
 }
 
 template <class F, int T> DEVICE void mmv(const MatMulArgs &a) {
-    SHARED Stage<F> stage;
+    constexpr int AT_ONCE = T == 1 ? MMV_ONCE : 1;
+    SHARED Stages<F, AT_ONCE> stages;
     grid_release();
     float *partial = (float *)dynamic_shared();
     // Which of the weights this block works on.
@@ -117,29 +341,29 @@ template <class F, int T> DEVICE void mmv(const MatMulArgs &a) {
             if (part == p && tile >= tiles) tile -= tiles, part = p + 1;
         }
     const u8 *w = part == 0 ? a.w[0] : part == 1 ? a.w[1] : a.w[2];
+    const u32 m = (u32)(part == 0 ? a.m[0] : part == 1 ? a.m[1] : a.m[2]);
+    const u32 row = tile * (u32)a.rows, n_rows = (u32)min_i(a.rows, (i32)(m - row)), k = (u32)a.k, n_chunks = ceil_div(k, 256);
+    const u32 first = bid_y() * T, columns = (u32)min_i(T, a.t - (i32)first), stride = n_rows * n_chunks;
+    const i8 *xq = a.xq + (i64)first * k;
+    const float2_t *xs = a.xs + (i64)first * (k / 32);
+    const Rows rows = {w + (i64)row * a.w_stride, a.w_stride}, others = {a.w[1] + (i64)row * a.w_stride, a.w_stride};
+    if constexpr (T == 1) {
+        mmv_one<F>(stages, partial, rows, n_rows, k, xq, xs, [] { grid_wait(); });
+        if (gated_unit) mmv_one<F>(stages, partial + stride, others, n_rows, k, xq, xs, [] {});
+    } else {
+        mmv_chunks<F, T>(stages, partial, stride, rows, n_rows, k, columns, xq, xs, [] { grid_wait(); });
+        if (gated_unit) mmv_chunks<F, T>(stages, partial + T * stride, stride, others, n_rows, k, columns, xq, xs, [] {});
+    }
     float *out = part == 0 ? a.out[0] : part == 1 ? a.out[1] : a.out[2];
     const float *bias = part == 0 ? a.bias[0] : part == 1 ? a.bias[1] : a.bias[2];
-    const u32 m = (u32)(part == 0 ? a.m[0] : part == 1 ? a.m[1] : a.m[2]);
     const u32 out_stride = (u32)(part == 0 ? a.out_stride[0] : part == 1 ? a.out_stride[1] : a.out_stride[2]);
-    const u32 row = tile * (u32)a.rows, n_rows = (u32)min_i(a.rows, (i32)(m - row)), k = (u32)a.k, n_chunks = ceil_div(k, 256);
-    const u32 first = bid_y() * T, columns = (u32)min_i(T, a.t - (i32)first);
-    const Rows weights[2] = {{w + (i64)row * a.w_stride, a.w_stride}, {a.w[1] + (i64)row * a.w_stride, a.w_stride}};
-    const u32 n_weights = gated_unit ? 2 : 1;
-    mmv_chunks<F, T>(stage, partial, weights, n_weights, n_rows, k, columns, a.xq + (i64)first * k, a.xs + (i64)first * (k / 32));
     for (u32 i = tid(); i < columns * n_rows; i += MMV_THREADS) {
         u32 c = i / n_rows, r = i % n_rows;
-        float y[2] = {0, 0};
-        for (u32 n = 0; n < n_weights; n++) {
-            const float *sums = partial + (c * n_weights * n_rows + n * n_rows + r) * n_chunks;
-            for (u32 chunk = 0; chunk < n_chunks; chunk++) y[n] = plus(y[n], sums[chunk]);
-        }
-        if (gated_unit) {
-            y[0] = gated(a.act, y[0], y[1], a.act_f0, a.act_f1);
-        } else if (bias) {
-            y[0] = plus(y[0], bias[row + r]);
-        }
         i64 at = (i64)(first + c) * out_stride + row + r;
-        if (a.residual) y[0] = plus(y[0], a.residual[at]);
-        out[at] = y[0];
+        float more = a.residual ? a.residual[at] : 0;
+        float y = chunk_total(partial + c * stride + r * n_chunks, n_chunks);
+        if (gated_unit) y = gated(a.act, y, chunk_total(partial + (T + c) * stride + r * n_chunks, n_chunks), a.act_f0, a.act_f1);
+        else if (bias) y = plus(y, bias[row + r]);
+        out[at] = a.residual ? plus(y, more) : y;
     }
 }

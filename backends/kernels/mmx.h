@@ -96,12 +96,6 @@ DEVICE void mmx_chunks(float *partial, const u8 *w, i64 stride, u32 n_rows, u32 
     barrier();
 }
 
-DEVICE float chunk_total(const float *partial, u32 n_chunks) {
-    float y = 0;
-    for (u32 chunk = 0; chunk < n_chunks; chunk++) y = plus(y, partial[chunk]);
-    return y;
-}
-
 template <class F, int T> DEVICE void mmx(const MatMulArgs &a) {
     grid_release();
     grid_wait();

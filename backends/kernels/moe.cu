@@ -29,7 +29,7 @@ DEVICE void zero_slot(const ExpertArgs &a, u32 slot, u32 row, u32 n_rows) {
 }
 
 template <class F> DEVICE void moev(const ExpertArgs &a) {
-    SHARED Stage<F> stage;
+    SHARED Stages<F, 2> stages;
     grid_release();
     // Which weights to fetch is itself a result of the kernel before.
     grid_wait();
@@ -38,8 +38,11 @@ template <class F> DEVICE void moev(const ExpertArgs &a) {
     const i32 place = place_of(a, slot);
     if (place < 0) return zero_slot(a, slot, row, n_rows);
     const i64 from = place * a.w_expert_stride + row * a.w_stride, x = a.x_per_slot ? slot : slot / (u32)a.k;
-    const Rows weights[2] = {{a.w[0] + from, a.w_stride}, {a.w[1] + from, a.w_stride}};
-    mmv_chunks<F, 1>(stage, partial, weights, a.act >= 0 ? 2 : 1, n_rows, k, 1, a.xq + x * k, a.xs + x * (k / 32));
+    const u32 stride = n_rows * ceil_div(k, 256);
+    const i8 *xq = a.xq + x * k;
+    const float2_t *xs = a.xs + x * (k / 32);
+    mmv_one<F>(stages, partial, Rows{a.w[0] + from, a.w_stride}, n_rows, k, xq, xs, [] {});
+    if (a.act >= 0) mmv_one<F>(stages, partial + stride, Rows{a.w[1] + from, a.w_stride}, n_rows, k, xq, xs, [] {});
     store_slot(a, slot, row, n_rows, partial, ceil_div(k, 256));
 }
 

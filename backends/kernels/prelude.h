@@ -330,3 +330,30 @@ template <int N> DEVICE void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }
+
+// A copy of up to a few kilobytes that one lane starts and a whole wave waits for (compute capability 9.0: one instruction for all of it).
+#if !defined(STRATA_AMD) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define STRATA_BULK_COPY 1
+DEVICE void bulk_init(u64 *done) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(done)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+DEVICE void bulk_end(u64 *done) { asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(shared_address(done)) : "memory"); }
+// Announces the bytes that copies will bring; once a phase, before or after they are started, by one lane.
+DEVICE void bulk_expect(u64 *done, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(done)), "r"(bytes) : "memory");
+}
+// Addresses and size are multiples of 16.
+DEVICE void bulk_copy(void *to, const void *from, u32 bytes, u64 *done) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(done))
+                 : "memory");
+}
+DEVICE void bulk_wait(u64 *done, u32 phase) {
+    asm volatile(
+        "{\n.reg .pred ready;\nagain:\nmbarrier.try_wait.parity.shared.b64 ready, [%0], %1;\n@!ready bra again;\n}" ::"r"(
+            shared_address(done)),
+        "r"(phase)
+        : "memory");
+}
+#endif
