@@ -22,6 +22,9 @@ const ROOM_EXCEPTIONS: &[(&str, &str)] = &[
     ("strata-backend-cpu", "strata-backend-abi"),
     ("strata-backend-cpu", "strata-build-record"),
     ("strata-backend-cuda", "strata-backend-abi"),
+    ("strata-gpu", "strata-backend-abi"),
+    // Whether kernels can be compiled here is one question with one answer.
+    ("xtask", "strata-kernel-build"),
     ("strata-backend-cuda", "strata-build-record"),
     // One detector for setup, doctor and the run-time choice.
     ("strata", "strata-probe"),
