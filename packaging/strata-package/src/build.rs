@@ -7,6 +7,7 @@ use crate::archive_write::{Format, write_archive};
 use crate::describe::{Described, describe};
 use crate::licences::{self, Part};
 use crate::stage::{self, Content, Folders};
+use crate::verify::{self, VerifyOptions};
 use crate::{PackageError, sbom};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -37,6 +38,8 @@ pub struct BuildOptions<'a> {
     pub formats: &'a [Format],
     /// The whole build folder must be claimed.
     pub exact: bool,
+    /// Paths of the building machine may stand in programs: for tests.
+    pub allow_build_paths: bool,
     pub describe_plugin: &'a DescribePlugin<'a>,
 }
 
@@ -304,9 +307,36 @@ fn write_archives(
             return Err(PackageError::Unwritable { path, source: error });
         }
         fs_err::rename(&beside, &path).map_err(PackageError::unwritable(&path))?;
+        prove(&path, options)?;
         archives.push(path);
     }
     Ok(archives)
+}
+
+/// Looks at a written archive with the verifier's eyes, and removes it when something is wrong with it. How
+/// it is compressed is not compared: this very program has just done that.
+fn prove(archive: &Path, options: &BuildOptions<'_>) -> Result<(), PackageError> {
+    let verify = VerifyOptions {
+        build_paths: options.allow_build_paths,
+        reencode_bytes: 0,
+        ..VerifyOptions::at(strata_manifest::UtcTime::now())
+    };
+    let report = verify::verify(archive, &verify, &verify::Silent)?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    fs_err::remove_file(archive).map_err(PackageError::unwritable(archive))?;
+    let sentence = |finding: &verify::Finding| {
+        let path = finding.path.as_ref().map(|path| format!("{path}: ")).unwrap_or_default();
+        let facts: String =
+            finding.facts.iter().fold(String::new(), |all, (name, value)| format!("{all}; {name}: {value}"));
+        (finding.code.id, format!("{path}{}{facts}", finding.message))
+    };
+    Err(PackageError::Unsound {
+        archive: archive.to_owned(),
+        count: report.counts.values().map(|count| count.findings).sum(),
+        first: report.findings.iter().take(10).map(sentence).collect(),
+    })
 }
 
 fn open(files: &[Described], listed: &PackageFile) -> io::Result<Box<dyn Read>> {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use strata_diag::catalogue::general::{FILE_UNREADABLE, FILE_UNWRITABLE};
 use strata_diag::catalogue::packages::{
-    ARTEFACTS_DISAGREE, KEY_UNUSABLE, LICENCE_MISSING, RECIPE_INVALID, RELEASE_INCONSISTENT, SIGNATURE_INVALID,
-    STAGE_MISSING, STAGE_UNCLAIMED, TRUST_REFUSED, UNPACK_REFUSED,
+    ARTEFACTS_DISAGREE, KEY_UNUSABLE, LICENCE_MISSING, PACKAGE_UNSOUND, RECIPE_INVALID, RELEASE_INCONSISTENT,
+    SIGNATURE_INVALID, STAGE_MISSING, STAGE_UNCLAIMED, TRUST_REFUSED, UNPACK_REFUSED,
 };
 use strata_diag::{Code, Diagnose};
 use strata_manifest::ManifestError;
@@ -47,6 +47,13 @@ pub enum PackageError {
     Trust { path: PathBuf, why: String },
     #[error("`{}` is not unpacked: {why}", archive.display())]
     Unpack { archive: PathBuf, why: String },
+    #[error("`{}` does not pass its own proof: {count} findings", archive.display())]
+    Unsound {
+        archive: PathBuf,
+        count: u64,
+        /// The first of them: code and sentence.
+        first: Vec<(&'static str, String)>,
+    },
     #[error("`{tool}` failed: {why}")]
     Tool { tool: String, why: String },
 }
@@ -80,6 +87,7 @@ impl Diagnose for PackageError {
             PackageError::Key { .. } => KEY_UNUSABLE,
             PackageError::Signature { .. } => SIGNATURE_INVALID,
             PackageError::Trust { .. } => TRUST_REFUSED,
+            PackageError::Unsound { .. } => PACKAGE_UNSOUND,
             PackageError::Unpack { .. } => UNPACK_REFUSED,
         }
     }
@@ -103,6 +111,7 @@ impl Diagnose for PackageError {
                 }
                 facts
             }
+            PackageError::Unsound { first, .. } => first.clone(),
             PackageError::Disagrees { path, expected, got, .. } => {
                 vec![("path", path.clone()), ("expected", expected.clone()), ("got", got.clone())]
             }
@@ -126,6 +135,9 @@ impl Diagnose for PackageError {
             }
             PackageError::Unpack { archive, .. } => {
                 return vec![format!("see what is wrong with it: `strata verify-package {}`", archive.display())];
+            }
+            PackageError::Unsound { first, .. } if first.iter().all(|(code, _)| *code == "S0527") => {
+                "build with `cargo xtask dist`, or for tests accept the paths with `--allow-build-paths`"
             }
             PackageError::Manifest(error) => return error.hints(),
             _ => return Vec::new(),

@@ -66,11 +66,11 @@ pub(crate) fn run_dist(args: &DistArgs) -> anyhow::Result<()> {
     let built = compile(&crates, args.dev)?;
     let strata = built.join("strata");
     for (name, path, _) in &common {
-        package(&strata, path, &built, &out, &args.format).with_context(|| format!("packaging {name}"))?;
+        package(&strata, path, &built, &out, args).with_context(|| format!("packaging {name}"))?;
     }
     for (name, path, recipe) in &gpu {
         let crates: Vec<&str> = recipe.crates.iter().map(String::as_str).collect();
-        let done = compile(&crates, args.dev).and_then(|built| package(&strata, path, &built, &out, &args.format));
+        let done = compile(&crates, args.dev).and_then(|built| package(&strata, path, &built, &out, args));
         if let Err(error) = done {
             left_out.push(format!("{name}: {error}"));
         }
@@ -87,10 +87,13 @@ pub(crate) fn run_dist(args: &DistArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn package(strata: &Path, recipe: &Path, built: &Path, out: &Path, format: &str) -> anyhow::Result<()> {
+fn package(strata: &Path, recipe: &Path, built: &Path, out: &Path, args: &DistArgs) -> anyhow::Result<()> {
     let mut command = Command::new(strata);
     command.args(["package", "build"]).arg(recipe).arg("--from").arg(built).arg("--out").arg(out);
-    let output = command.args(["--format", format]).output().context("strata package build")?;
+    if args.dev {
+        command.arg("--allow-build-paths");
+    }
+    let output = command.args(["--format", &args.format]).output().context("strata package build")?;
     let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
     if !output.status.success() {
         bail!("{said}");

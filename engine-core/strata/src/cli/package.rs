@@ -51,6 +51,9 @@ pub(crate) struct PackageBuildArgs {
     /// Stop where anything in the folder of compiled files is claimed by no line of the recipe.
     #[arg(long)]
     pub(crate) exact: bool,
+    /// Accept programs that hold paths of the machine that built them: for tests.
+    #[arg(long)]
+    pub(crate) allow_build_paths: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

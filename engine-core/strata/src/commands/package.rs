@@ -51,8 +51,14 @@ fn run_build(args: &PackageBuildArgs) -> Outcome {
         None => source_above(&args.recipes[0])?,
     };
     let folders = Folders { build: &args.from, source: &source };
-    let options =
-        BuildOptions { folders, out: &args.out, formats: &formats, exact: args.exact, describe_plugin: &describe };
+    let options = BuildOptions {
+        folders,
+        out: &args.out,
+        formats: &formats,
+        exact: args.exact,
+        allow_build_paths: args.allow_build_paths,
+        describe_plugin: &describe,
+    };
     let mut report = PackageBuildReport { schema: "strata-package-build/1.0", components: Vec::new() };
     for recipe in &args.recipes {
         let built = build(recipe, &options)?;

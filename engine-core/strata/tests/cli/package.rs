@@ -47,7 +47,7 @@ impl Scene {
         let mut command = strata();
         command.args(["package", "build"]).arg(self.path("recipe.toml"));
         command.arg("--from").arg(self.path("build")).arg("--source").arg(self.path("source"));
-        command.arg("--out").arg(self.path("out")).args(more).assert()
+        command.arg("--allow-build-paths").arg("--out").arg(self.path("out")).args(more).assert()
     }
 
     fn archive(&self, suffix: &str) -> PathBuf {
@@ -65,7 +65,7 @@ component = "engine"
 backend = "cpu"
 
 [[host_libraries]]
-soname = "libopened.so.1"
+soname = "libcuda.so.1"
 optional = true
 
 [[file]]
@@ -230,7 +230,7 @@ fn the_manifest_says_what_the_files_say() {
     assert_eq!(component.source_epoch, component.build.source_epoch);
     let host: Vec<(&str, bool)> =
         component.host_libraries.iter().map(|library| (library.soname.as_str(), library.optional)).collect();
-    assert!(host.contains(&("libc.so.6", false)) && host.contains(&("libopened.so.1", true)), "{host:?}");
+    assert!(host.contains(&("libc.so.6", false)) && host.contains(&("libcuda.so.1", true)), "{host:?}");
     let abi = component.abi.as_ref().unwrap();
     let descriptor = component.file("lib/strata/cpu/cpu.plugin.json").unwrap();
     assert_eq!(descriptor.role, strata_manifest::Role::Descriptor);
@@ -271,7 +271,7 @@ fn two_builds_are_byte_equal() {
     }
     let out = second.text("elsewhere/out");
     let command = format!(
-        "umask 077; exec '{}' package build ../recipe.toml --from . --source ../source --out '{out}' --format zip,tar.gz,tar.zst",
+        "umask 077; exec '{}' package build ../recipe.toml --allow-build-paths --from . --source ../source --out '{out}' --format zip,tar.gz,tar.zst",
         env!("CARGO_BIN_EXE_strata")
     );
     let output = Command::new("sh")
@@ -371,7 +371,8 @@ fn parts_by_others_come_with_their_licences_and_bills() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = strata();
     command.args(["package", "build"]).arg(root.join("packaging/recipes/engine-cpu.toml"));
-    command.arg("--from").arg(scene.path("build")).arg("--out").arg(scene.path("out")).assert().success();
+    command.arg("--allow-build-paths").arg("--from").arg(scene.path("build"));
+    command.arg("--out").arg(scene.path("out")).assert().success();
     let component = component(&scene);
     assert!(component.third_party.iter().any(|part| part.name == "rust-std"));
     assert!(component.third_party.iter().any(|part| part.name == "half"), "the plugin links half");

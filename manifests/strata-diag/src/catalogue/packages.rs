@@ -45,4 +45,5 @@ super::codes! {
     KEY_UNUSABLE = "S0566", "key-unusable", "a key cannot be made, read or used", Failed;
     SIGNATURE_INVALID = "S0567", "signature-invalid", "a signature does not fit its file", Failed;
     TRUST_REFUSED = "S0568", "trust-refused", "a signed document is not trusted", Failed;
+    PACKAGE_UNSOUND = "S0569", "package-unsound", "a package that was just built does not pass its own proof", Failed;
 }
