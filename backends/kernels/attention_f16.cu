@@ -7,7 +7,7 @@
 // Order: each chunk of 64 positions is a whole of its own (its greatest logit, its sum in four runs of 16, its values in four steps of
 // 16), and chunks are merged in rising order. Both forms do exactly that, so a token's bits do not depend on the form.
 // Within the kit's half class. Why not attention.cu: that reads keys once a query head and one position at a time.
-#include "functions.h"
+#include "matmul.h"
 
 #if !defined(STRATA_AMD)
 
@@ -22,6 +22,11 @@ struct AttentionF16Args {
     const float *sinks;
     // Split form: per row and chunk D values, then greatest and sum. Rows t·heads + h.
     float *partial;
+    // Split form that merges too: per token, kv head and group of rows how many blocks are done; zero before and after.
+    u32 *done;
+    // The same result as bytes, for the product behind, or null.
+    i8 *xq;
+    float2_t *xs;
     i64 out_nb[2];
     i64 q_nb[2];
     i64 k_nb[2];
@@ -33,6 +38,8 @@ struct AttentionF16Args {
     i32 page_bits;
     i32 window;
     i32 n_chunks;
+    // 1: the last block of a row merges its chunks.
+    i32 merges;
     float scale;
     float cap;
 };
@@ -138,6 +145,55 @@ template <int N> DEVICE void weighted(float (*out)[4], const u32 (*p)[4], const 
         }
 }
 
+// One merge step, in both forms: a chunk's greatest and sum into the row's.
+struct Merge {
+    float most, sum;
+    // Factors of what is there and of what comes.
+    float old_factor, new_factor;
+    DEVICE void add(float m, float s) {
+        float all = maximum(most, m);
+        old_factor = share_of(most, all), new_factor = share_of(m, all);
+        sum = sum * old_factor + s * new_factor;
+        most = all;
+    }
+};
+DEVICE float with_sink(const AttentionF16Args &a, float most, float sum, i32 head, float &factor) {
+    factor = 1.0f;
+    if (!a.sinks) return sum;
+    float all = maximum(most, a.sinks[head]);
+    factor = share_of(most, all);
+    return sum * factor + share_of(a.sinks[head], all);
+}
+
+// Counts this block; whether it is the last of `n`, whose writes this block sees then.
+DEVICE bool is_last(u32 *done, u32 n) {
+    SHARED u32 before;
+    asm volatile("membar.gl;" ::: "memory");
+    barrier();
+    if (tid() == 0) {
+        u32 old;
+        asm volatile("atom.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(done), "r"(n - 1) : "memory");
+        before = old;
+        asm volatile("membar.gl;" ::: "memory");
+    }
+    barrier();
+    return before == n - 1;
+}
+
+// The chunks `first` to `last` of a row, one column.
+template <int D> DEVICE float merged(const AttentionF16Args &a, i32 token, i32 head, i32 first, i32 last, u32 column) {
+    const float *from = a.partial + (i64)(token * a.heads + head) * a.n_chunks * (D + 2);
+    Merge state = {NONE, 0, 0, 0};
+    float y = 0;
+    for (i32 chunk = first; chunk <= last; chunk++) {
+        const volatile float *part = from + (i64)chunk * (D + 2);
+        state.add(part[D], part[D + 1]);
+        y = y * state.old_factor + part[column] * state.new_factor;
+    }
+    float factor, sum = with_sink(a, state.most, state.sum, head, factor);
+    return divide(y * factor, sum);
+}
+
 template <int D> DEVICE void split(const AttentionF16Args &a) {
     constexpr u32 STRIDE = D * 2 + 16;
     SHARED int4_t room[CHUNK * STRIDE / 16];
@@ -218,26 +274,30 @@ template <int D> DEVICE void split(const AttentionF16Args &a) {
             *(float2_t *)(to + D) = {m[i], ((sums[0][r] + sums[1][r]) + sums[2][r]) + sums[3][r]};
         }
     }
-}
-
-// One merge step, in both forms: a chunk's greatest and sum into the row's.
-struct Merge {
-    float most, sum;
-    // Factors of what is there and of what comes.
-    float old_factor, new_factor;
-    DEVICE void add(float m, float s) {
-        float all = maximum(most, m);
-        old_factor = share_of(most, all), new_factor = share_of(m, all);
-        sum = sum * old_factor + s * new_factor;
-        most = all;
+    if (!a.merges) return;
+    i32 last = position / (i32)CHUNK, begin = a.window > 0 ? max_i(0, position - a.window + 1) / (i32)CHUNK : 0;
+    if (!is_last(a.done + (bid_z() * (u32)(a.heads / a.share) + kv), (u32)(last - begin + 1))) return;
+    // All rows of this group: their values in shared memory first, so that they can be rounded by fours.
+    float *result = (float *)room;
+    u32 n_rows = (u32)min_i(16, a.share - base), n = n_rows * D;
+    i32 head = (i32)kv * a.share + base;
+    for (u32 i = tid(); i < n; i += 128) {
+        float y = merged<D>(a, token, head + (i32)(i / D), begin, last, i % D);
+        result[i] = y;
+        ((float *)((char *)a.out + a.out_nb[0] * (head + (i32)(i / D)) + a.out_nb[1] * token))[i % D] = y;
     }
-};
-DEVICE float with_sink(const AttentionF16Args &a, float most, float sum, i32 head, float &factor) {
-    factor = 1.0f;
-    if (!a.sinks) return sum;
-    float all = maximum(most, a.sinks[head]);
-    factor = share_of(most, all);
-    return sum * factor + share_of(a.sinks[head], all);
+    if (!a.xq) return;
+    barrier();
+    i64 to = ((i64)token * a.heads + head) * D;
+    for (u32 at = 0; at < n; at += 512) {
+        u32 i = at + tid() * 4;
+        float4_t x = i < n ? *(const float4_t *)(result + i) : float4_t{0, 0, 0, 0};
+        float2_t scale;
+        u32 packed = round_to_bytes(x, scale);
+        if (i >= n) continue;
+        *(u32 *)(a.xq + to + i) = packed;
+        if (i % 32 == 0) a.xs[(to + i) / 32] = scale;
+    }
 }
 
 template <int D> DEVICE void merge(const AttentionF16Args &a) {
@@ -245,17 +305,8 @@ template <int D> DEVICE void merge(const AttentionF16Args &a) {
     grid_wait();
     i32 head = (i32)bid_x(), token = (i32)bid_y(), position = a.position[token];
     i32 last = position / (i32)CHUNK, first = a.window > 0 ? max_i(0, position - a.window + 1) / (i32)CHUNK : 0;
-    const float *from = a.partial + (i64)(token * a.heads + head) * a.n_chunks * (D + 2);
-    Merge state = {NONE, 0, 0, 0};
-    float y = 0;
-    for (i32 chunk = first; chunk <= last; chunk++) {
-        const float *part = from + (i64)chunk * (D + 2);
-        state.add(part[D], part[D + 1]);
-        y = y * state.old_factor + part[tid()] * state.new_factor;
-    }
-    float factor, sum = with_sink(a, state.most, state.sum, head, factor);
     float *out = (float *)((char *)a.out + a.out_nb[0] * head + a.out_nb[1] * token);
-    out[tid()] = divide(y * factor, sum);
+    out[tid()] = merged<D>(a, token, head, first, last, tid());
 }
 
 template <int D> DEVICE void tiled(const AttentionF16Args &a) {

@@ -108,8 +108,6 @@ struct NormQ8Args {
     // The rounded form, or null: signed bytes [n], then (scale, scale · sum) per 32.
     i8 *q;
     float2_t *ds;
-    // The same as halves, or null.
-    u16 *h;
     i64 x_stride;
     i64 add_stride;
     i64 sum_stride;
@@ -118,18 +116,32 @@ struct NormQ8Args {
     float eps;
 };
 
-// One row a block of 256 threads, rows of up to 8192 elements: the row stays in registers between its sum and its use.
-KERNEL LAUNCH_BOUNDS(256, 1) norm_q8(NormQ8Args args) {
+// Sum over the block in two rounds of lane exchanges; `room` has 32 floats and is used once.
+template <int THREADS> DEVICE float sum_once(float x, float *room) {
+    x = group_sum(x);
+    if (lane() == 0) room[group()] = x;
+    barrier();
+    return group_sum(lane() < THREADS / LANES ? room[lane()] : 0.0f);
+}
+
+// One row a block: STEPS times four elements a thread stay in registers between their sum and their use.
+template <int THREADS, int STEPS> DEVICE void norm_rounded(const NormQ8Args &args) {
+    SHARED float room[32];
     grid_release();
-    grid_wait();
-    SHARED float room[33];
     u32 row = bid_x(), n = (u32)args.n;
     const float *x = args.x + args.x_stride * row;
-    float4_t v[8];
+    float4_t v[STEPS], w[STEPS];
+    // Factors are weights: they may be read before the kernels in front are done.
+#pragma unroll
+    for (u32 j = 0; j < STEPS; j++) {
+        u32 i = (j * THREADS + tid()) * 4;
+        w[j] = args.w && i < n ? *(const float4_t *)(args.w + i) : float4_t{1, 1, 1, 1};
+    }
+    grid_wait();
     float sum = 0;
 #pragma unroll
-    for (u32 j = 0; j < 8; j++) {
-        u32 i = (j * 256 + tid()) * 4;
+    for (u32 j = 0; j < STEPS; j++) {
+        u32 i = (j * THREADS + tid()) * 4;
         v[j] = {0, 0, 0, 0};
         if (i < n) {
             v[j] = *(const float4_t *)(x + i);
@@ -141,29 +153,25 @@ KERNEL LAUNCH_BOUNDS(256, 1) norm_q8(NormQ8Args args) {
         }
         sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
     }
-    sum = block_sum(sum, room);
+    sum = sum_once<THREADS>(sum, room);
     float factor = divide(1.0f, square_root(divide(sum, (float)n) + args.eps));
 #pragma unroll
-    for (u32 j = 0; j < 8; j++) {
+    for (u32 j = 0; j < STEPS; j++) {
         // Whole groups of lanes go on together: n is a multiple of 32, so eight lanes are all in or all out.
-        u32 i = (j * 256 + tid()) * 4;
-        if (j * 1024 >= n) break;
-        float4_t w = {1, 1, 1, 1};
-        if (args.w && i < n) w = *(const float4_t *)(args.w + i);
-        float4_t y = {v[j].x * factor * w.x, v[j].y * factor * w.y, v[j].z * factor * w.z, v[j].w * factor * w.w};
+        u32 i = (j * THREADS + tid()) * 4;
+        if (j * THREADS * 4 >= n) break;
+        float4_t y = {v[j].x * factor * w[j].x, v[j].y * factor * w[j].y, v[j].z * factor * w[j].z, v[j].w * factor * w[j].w};
         if (i < n && args.out) *(float4_t *)(args.out + args.out_stride * row + i) = y;
-        if (i < n && args.h) {
-            u32 low = (u32)float_to_half(y.x) | (u32)float_to_half(y.y) << 16;
-            u32 high = (u32)float_to_half(y.z) | (u32)float_to_half(y.w) << 16;
-            *(int2_t *)(args.h + (i64)n * row + i) = {(i32)low, (i32)high};
-        }
-        if (args.q) {
-            float2_t scale;
-            u32 packed = round_to_bytes(y, scale);
-            if (i < n) {
-                *(u32 *)(args.q + (i64)n * row + i) = packed;
-                if (i % 32 == 0) args.ds[((i64)n * row + i) / 32] = scale;
-            }
+        if (!args.q) continue;
+        float2_t scale;
+        u32 packed = round_to_bytes(y, scale);
+        if (i < n) {
+            *(u32 *)(args.q + (i64)n * row + i) = packed;
+            if (i % 32 == 0) args.ds[((i64)n * row + i) / 32] = scale;
         }
     }
 }
+
+KERNEL LAUNCH_BOUNDS(256, 1) norm_q8_1024(NormQ8Args args) { norm_rounded<256, 1>(args); }
+KERNEL LAUNCH_BOUNDS(512, 1) norm_q8_2048(NormQ8Args args) { norm_rounded<512, 1>(args); }
+KERNEL LAUNCH_BOUNDS(1024, 1) norm_q8_8192(NormQ8Args args) { norm_rounded<1024, 2>(args); }

@@ -11,7 +11,12 @@ fn main() {
     let Some(out) = std::env::var_os("OUT_DIR").map(PathBuf::from) else {
         fail("OUT_DIR is not set: this is a build script");
     };
-    match strata_kernel_build::build(&Recipe { sources: &sources, targets: &CUDA_TARGETS, cubins: &CUDA_CUBINS, out: &out }) {
+    match strata_kernel_build::build(&Recipe {
+        sources: &sources,
+        targets: &CUDA_TARGETS,
+        cubins: &CUDA_CUBINS,
+        out: &out,
+    }) {
         Ok(Outcome::Built(_)) => {}
         Ok(Outcome::NotBuilt(why)) => say(&format!("cargo::warning=the CUDA plugin is built without kernels: {why}")),
         Err(text) => fail(&text),

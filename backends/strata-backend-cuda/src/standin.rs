@@ -178,7 +178,10 @@ fn cards_are_listed_by_identity() {
     assert_eq!((infos[1].arch.as_str(), infos[1].driver.as_str()), ("sm_90", "CUDA 13.0"));
     assert_eq!((infos[0].memory_total, infos[0].memory_free), (1 << 30, 1 << 30));
     let failure = backend.open(2, &DeviceOptions::default()).unwrap_err();
-    assert_eq!((failure.status, failure.text.as_str()), (StrataStatus::NoDevice, "there is no CUDA device 2: the driver lists 2"));
+    assert_eq!(
+        (failure.status, failure.text.as_str()),
+        (StrataStatus::NoDevice, "there is no CUDA device 2: the driver lists 2")
+    );
 }
 
 #[test]
@@ -219,7 +222,9 @@ fn memory_that_is_not_there_is_refused_with_the_numbers() {
     assert_eq!(device.memory().unwrap().used_here, 1 << 29);
     let failure = device.buffer_alloc(StrataBufferKind::Device, 1 << 29, "kv").unwrap_err();
     assert_eq!(failure.status, StrataStatus::OutOfMemory);
-    for words in ["536870912 bytes for kv on Stand-in 0", "the reserve would be touched", "268435456 are kept in reserve"] {
+    for words in
+        ["536870912 bytes for kv on Stand-in 0", "the reserve would be touched", "268435456 are kept in reserve"]
+    {
         assert!(failure.text.contains(words), "{}", failure.text);
     }
     drop(kept);
@@ -292,6 +297,9 @@ fn ops_without_a_kernel_are_refused_with_its_name() {
     let mut softmax = program();
     softmax.ops[0].kind = StrataOpKind::Softmax as u32;
     let failure = device.op_supported(&softmax, 0).unwrap_err();
-    assert_eq!((failure.status, failure.text.as_str()), (StrataStatus::Unsupported, "Softmax: this plugin has no kernel rows"));
+    assert_eq!(
+        (failure.status, failure.text.as_str()),
+        (StrataStatus::Unsupported, "Softmax: this plugin has no kernel rows")
+    );
     device.op_supported(&program(), 0).unwrap();
 }

@@ -118,6 +118,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     fn download(&self, to: &Self::Pinned, offset: usize, from: u64, bytes: usize) -> DriverResult<()>;
     /// Enqueues a copy on the card.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> DriverResult<()>;
+    /// Enqueues zeros.
+    fn clear(&self, to: u64, bytes: u64) -> DriverResult<()>;
     /// Waits for all work.
     fn synchronize(&self) -> DriverResult<()>;
     /// Makes an event.

@@ -68,8 +68,9 @@ pub(crate) struct Sizes {
     /// Slots by expert: where each expert's begin, and the slots.
     offsets: u64,
     sorted: u64,
-    /// Partial results of attention.
+    /// Partial results of attention, and counters of who is done.
     partial: u64,
+    done: u64,
 }
 
 impl Sizes {
@@ -77,7 +78,9 @@ impl Sizes {
         let mut sizes = Sizes::default();
         for index in 0..program.ops.len() {
             let Some(kind) = program.kind(index) else { continue };
-            sizes.partial = sizes.partial.max(attention::workspace(program, index)?);
+            let (partial, done) = attention::workspace(program, index)?;
+            sizes.partial = sizes.partial.max(partial);
+            sizes.done = sizes.done.max(done);
             if !matches!(kind, StrataOpKind::MatMul | StrataOpKind::ExpertMatMul) {
                 continue;
             }
@@ -125,6 +128,15 @@ impl Sizes {
 
     fn partial_at(&self, base: u64) -> u64 {
         base + (self.bytes_of_slot + self.scales_of_slot) * N_SLOTS as u64 + self.widened + self.offsets + self.sorted
+    }
+
+    /// Counters, which are zero between launches.
+    pub(crate) fn done_at(&self, base: u64) -> u64 {
+        self.partial_at(base) + self.partial
+    }
+
+    pub(crate) fn done_bytes(&self) -> u64 {
+        self.done
     }
 
     fn slot(&self, base: u64, slot: usize) -> Rounded {
@@ -241,6 +253,7 @@ impl<D: Driver> Planner<'_, D> {
         match self.ops[index].kind {
             StrataOpKind::MatMul => self.products(index),
             StrataOpKind::ExpertMatMul => self.expert_products(index),
+            StrataOpKind::Attention => self.attention(index),
             _ => {
                 let emit = self.single(index)?;
                 self.push(index, &[index], emit);

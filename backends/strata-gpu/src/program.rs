@@ -43,6 +43,10 @@ impl<D: Driver> Program<D> {
         let sizes = plan::Sizes::of(program)?;
         let label = format!("the workspace of program {}", program.name);
         let workspace = core.take(sizes.bytes(), &label)?;
+        if sizes.done_bytes() > 0 {
+            let cleared = core.driver.clear(sizes.done_at(workspace.address), sizes.done_bytes());
+            cleared.map_err(|error| core.failure(&format!("clearing {label}"), &error))?;
+        }
         let steps = plan::plan(core, kernels, program, buffers, &sizes, workspace.address)?;
         let most = Run::new(&program.scalar_max);
         let mut launches = Vec::new();

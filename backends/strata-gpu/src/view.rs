@@ -63,6 +63,13 @@ impl View {
         extents
     }
 
+    /// Whether the view has no gaps, so that writing all of it writes every byte of its span.
+    pub(crate) fn is_dense(&self) -> bool {
+        let row = self.dtype.row_bytes(self.ne[0]);
+        let elements = self.ne[1..].iter().product::<u64>();
+        row.and_then(|row| row.checked_mul(elements)) == Some(self.span())
+    }
+
     /// Whether the rows of the first three dimensions lie at one distance.
     pub(crate) fn evenly_spaced(&self) -> bool {
         self.ne[1] <= 1 || self.ne[2] <= 1 || self.nb[2] == self.ne[1] * self.nb[1]

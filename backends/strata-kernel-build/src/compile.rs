@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use crate::{CLANG_VARIABLE, PTXAS_VARIABLE, Recipe};
 
@@ -81,10 +82,11 @@ pub(crate) fn all(
 fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -> Result<Module, String> {
     let name = source.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let mut module = Module { name, entries: Vec::new(), images: Vec::new() };
+    let newest = newest(recipe.sources, source)?;
     for target in recipe.targets {
         let extension = if target.kind == TargetKind::CodeObject { "hsaco" } else { "ptx" };
         let out = recipe.out.join(format!("{}.{}.{extension}", module.name, target.arch));
-        run(&mut compiler(clang, recipe.sources, source, target, &out))?;
+        refresh(compiler(clang, recipe.sources, source, target, &out), newest, &out)?;
         let said = match target.kind {
             TargetKind::Ptx(_) => {
                 let text = std::fs::read_to_string(&out).map_err(|error| format!("{}: {error}", out.display()))?;
@@ -128,10 +130,39 @@ fn assemble(recipe: &Recipe<'_>, ptxas: &Path, module: &mut Module) -> Result<()
         let best = ptx.iter().filter(|(version, _)| *version <= wanted).max_by_key(|(version, _)| *version);
         let Some((_, source)) = best else { continue };
         let out = recipe.out.join(format!("{}.{target}.cubin", module.name));
-        run(Command::new(ptxas).arg(format!("-arch={target}")).arg(source).arg("-o").arg(&out))?;
+        let mut command = Command::new(ptxas);
+        command.arg(format!("-arch={target}")).arg(source).arg("-o").arg(&out);
+        let newest = std::fs::metadata(source).and_then(|metadata| metadata.modified());
+        refresh(command, newest.map_err(|error| format!("{}: {error}", source.display()))?, &out)?;
         module.images.insert(0, ((*target).to_owned(), out));
     }
     Ok(())
+}
+
+/// When the source or any header last changed.
+fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
+    let read = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut newest = std::fs::metadata(source).and_then(|metadata| metadata.modified()).map_err(read)?;
+    for entry in std::fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        if path.extension().is_some_and(|extension| extension == "h") {
+            newest = newest.max(std::fs::metadata(&path).and_then(|metadata| metadata.modified()).map_err(read)?);
+        }
+    }
+    Ok(newest)
+}
+
+/// Runs the command unless its output is newer than its input and came of the same command: compiling all
+/// kernels takes minutes, and most changes touch one file.
+fn refresh(mut command: Command, newest: SystemTime, out: &Path) -> Result<(), String> {
+    let stamp = out.with_extension("command");
+    let words = format!("{command:?}");
+    let made = std::fs::metadata(out).and_then(|metadata| metadata.modified());
+    if made.is_ok_and(|made| made > newest) && std::fs::read_to_string(&stamp).is_ok_and(|text| text == words) {
+        return Ok(());
+    }
+    run(&mut command)?;
+    std::fs::write(&stamp, words).map_err(|error| format!("{}: {error}", stamp.display()))
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

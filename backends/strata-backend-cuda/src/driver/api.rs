@@ -58,6 +58,7 @@ functions! {
     upload = "cuMemcpyHtoDAsync_v2": fn(Pointer, *const c_void, usize, Opaque);
     download = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, Pointer, usize, Opaque);
     copy = "cuMemcpyDtoDAsync_v2": fn(Pointer, Pointer, usize, Opaque);
+    clear = "cuMemsetD8Async": fn(Pointer, u8, usize, Opaque);
     stream_create = "cuStreamCreate": fn(*mut Opaque, c_uint);
     stream_destroy = "cuStreamDestroy_v2": fn(Opaque);
     stream_synchronize = "cuStreamSynchronize": fn(Opaque);

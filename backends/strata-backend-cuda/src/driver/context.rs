@@ -276,6 +276,12 @@ impl Driver for CudaDriver {
         self.call("cuMemcpyDtoDAsync_v2", || unsafe { (self.functions().copy)(to, from, bytes as usize, stream) })
     }
 
+    fn clear(&self, to: u64, bytes: u64) -> DriverResult<()> {
+        let stream = self.shared.stream;
+        // SAFETY: a range of memory that this device has taken.
+        self.call("cuMemsetD8Async", || unsafe { (self.functions().clear)(to, 0, bytes as usize, stream) })
+    }
+
     fn synchronize(&self) -> DriverResult<()> {
         // SAFETY: the stream lives as long as `shared`.
         self.call("cuStreamSynchronize", || unsafe { (self.functions().stream_synchronize)(self.shared.stream) })

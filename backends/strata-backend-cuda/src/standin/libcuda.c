@@ -85,6 +85,7 @@ EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *out, void *memory, unsigned fl
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *stream) { (void)stream; CHECK(); memcpy((void *)(uintptr_t)to, from, n); return 0; }
 EXPORT int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *stream) { (void)stream; CHECK(); memcpy(to, (void *)(uintptr_t)from, n); return 0; }
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *stream) { (void)stream; CHECK(); memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n); return 0; }
+EXPORT int cuMemsetD8Async(uint64_t to, uint8_t value, size_t n, void *stream) { (void)stream; CHECK(); memset((void *)(uintptr_t)to, value, n); return 0; }
 EXPORT int cuStreamCreate(void **out, unsigned flags) { (void)flags; CHECK(); *out = (void *)(intptr_t)7; return 0; }
 EXPORT int cuStreamDestroy_v2(void *stream) { (void)stream; CHECK(); return 0; }
 EXPORT int cuStreamSynchronize(void *stream) { (void)stream; CHECK(); return 0; }

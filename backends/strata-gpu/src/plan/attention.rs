@@ -5,7 +5,7 @@ use strata_backend_sdk::abi::{StrataDType, StrataOpKind, StrataScalar};
 use strata_backend_sdk::{ProgramView, Result};
 
 use super::ops::{page_bits, type_number};
-use super::{Emit, Launch, PlanOp, Planner, blocks};
+use super::{Emit, Launch, PlanOp, Planner, Rounded, blocks};
 use crate::driver::Driver;
 use crate::params::Params;
 use crate::view::{Run, View};
@@ -16,6 +16,8 @@ const CHUNK: u64 = 64;
 const MOST_SPLIT_TOKENS: u64 = 8;
 /// Most workspace for partial results, bytes; longer contexts split fewer tokens.
 const MOST_PARTIAL: u64 = 64 << 20;
+/// Chunks that the last block of a row merges by itself; more have a kernel of their own.
+const MOST_MERGED_CHUNKS: u64 = 16;
 /// Dynamic shared memory that every kernel may have.
 const USUAL_SHARED: u32 = 48 << 10;
 
@@ -52,16 +54,18 @@ fn reach(program_max: Option<i64>, pages: &View, page_size: i64) -> u64 {
     super::reach_class(told.unwrap_or(cells).min(cells) as i64) as u64
 }
 
-/// Workspace for partial results that an op of a program may need.
-pub(super) fn workspace(program: &ProgramView<'_>, index: usize) -> Result<u64> {
+/// Workspace for partial results and for counters that an op of a program may need.
+pub(super) fn workspace(program: &ProgramView<'_>, index: usize) -> Result<(u64, u64)> {
     if program.kind(index) != Some(StrataOpKind::Attention) || program.precise {
-        return Ok(0);
+        return Ok((0, 0));
     }
     let shape = |slot: usize| program.operand(index, slot).map(View::shape).transpose();
-    let (Some(q), Some(pages)) = (shape(1)?, shape(4)?) else { return Ok(0) };
+    let (Some(q), Some(pages)) = (shape(1)?, shape(4)?) else { return Ok((0, 0)) };
     let max = program.scalar_max.get(StrataScalar::KvLength as usize).copied();
     let reach = reach(max, &pages, program.ops[index].int[0]);
-    Ok(partial_bytes(q.ne[1], q.ne[0], reach) * split_tokens(q.ne[1], q.ne[0], reach, q.ne[2]))
+    let tokens = split_tokens(q.ne[1], q.ne[0], reach, q.ne[2]);
+    // At most one counter a query head and token.
+    Ok((partial_bytes(q.ne[1], q.ne[0], reach) * tokens, (q.ne[1] * tokens * 4).next_multiple_of(256)))
 }
 
 /// attention_f16.cu
@@ -79,6 +83,10 @@ struct Tensor {
     split: u64,
     merge: u64,
     tiled: u64,
+    /// Counters of the split form that merges too.
+    done: u64,
+    /// Where the rounded result goes, and the kernel that rounds it when attention itself does not.
+    rounded: Option<(Rounded, u64)>,
 }
 
 impl Tensor {
@@ -90,36 +98,67 @@ impl Tensor {
         let told = u64::try_from(run.scalars[StrataScalar::KvLength as usize]).unwrap_or(0);
         let reach = if told == 0 { self.reach } else { told.min(self.reach) };
         let n_chunks = reach.div_ceil(CHUNK);
+        let split = t <= self.split_tokens;
+        let merges = split && n_chunks <= MOST_MERGED_CHUNKS;
+        let (bytes, scales) =
+            self.rounded.filter(|_| merges).map_or((0, 0), |(rounded, _)| (rounded.bytes, rounded.scales));
         let params = self.views.iter().fold(Params::new(), |params, view| params.ptr(view.address));
-        let params = params.ptr(self.sinks).ptr(self.partial);
+        let params = params.ptr(self.sinks).ptr(self.partial).ptr(self.done).ptr(bytes).ptr(scales);
         let params = [out, q, k, v].into_iter().fold(params, |params, view| params.i64s(&view.nb[1..3]));
         let params = params.i64(pages.nb[1]).n(heads).n(share).n(t).i32(self.page_bits).i32(self.window);
-        let params = params.n(n_chunks).f32(self.scale).f32(self.cap).done();
-        if t > self.split_tokens {
+        let params = params.n(n_chunks).i32(i64::from(merges)).f32(self.scale).f32(self.cap).done();
+        if split {
+            let grid = [n_chunks as u32, n_kv as u32, t as u32 * blocks(share, 16)];
+            launches.push(Launch { function: self.split, grid, block: 128, shared: 0, params: params.clone() });
+            if !merges {
+                let grid = [heads as u32, t as u32, 1];
+                launches.push(Launch { function: self.merge, grid, block: width as u32, shared: 0, params });
+            }
+        } else {
             let shared = 2 * CHUNK as u32 * (2 * width as u32 + 16);
             let grid = [blocks(t * share, 64), n_kv as u32, 1];
             launches.push(Launch { function: self.tiled, grid, block: 128, shared, params });
-            return;
         }
-        let grid = [n_chunks as u32, n_kv as u32, t as u32 * blocks(share, 16)];
-        launches.push(Launch { function: self.split, grid, block: 128, shared: 0, params: params.clone() });
-        let grid = [heads as u32, t as u32, 1];
-        launches.push(Launch { function: self.merge, grid, block: width as u32, shared: 0, params });
+        if let Some((rounded, function)) = self.rounded.filter(|_| !merges) {
+            // quantise.cu
+            let k = heads * width;
+            let params = Params::new().ptr(out.address).ptr(rounded.bytes).ptr(rounded.scales);
+            let params = params.n(k).n(t).n(k).i32(0).done();
+            launches.push(Launch { function, grid: [blocks(k, 1024), t as u32, 1], block: 256, shared: 0, params });
+        }
     }
 }
 
 impl<D: Driver> Planner<'_, D> {
-    pub(super) fn attention(&self, op: &PlanOp) -> Result<Emit> {
+    pub(super) fn attention(&mut self, index: usize) -> Result<()> {
+        let (emit, rounded) = self.attention_of(&self.ops[index])?;
+        self.push(index, &[index], emit);
+        if let Some(x) = rounded {
+            self.mark_ready(&x);
+        }
+        Ok(())
+    }
+
+    /// The kernels, and the activations that they round for the product behind.
+    fn attention_of(&self, op: &PlanOp) -> Result<(Emit, Option<View>)> {
         let (out, q, k, v) = (op.view(0)?, op.view(1)?, op.view(2)?, op.view(3)?);
         let width = q.ne[0];
         let has = self.kernels.has(&format!("attention_split_{width}"));
         if has && takes_f16(self.precise, [out, q, k, v], op.raw.int[0]) {
             return self.tensor_attention(op);
         }
-        self.plain_attention(op)
+        Ok((self.plain_attention(op)?, None))
     }
 
-    fn tensor_attention(&self, op: &PlanOp) -> Result<Emit> {
+    /// The result of op `index` as the product behind reads it, if that rounds it.
+    fn rounded_behind(&self, index: usize, out: &View) -> Option<View> {
+        let next = self.ops.get(index + 1)?;
+        let x = next.activations().filter(|x| x.dtype == StrataDType::F32)?;
+        let same = x.address == out.address && x.span() == out.span() && x.is_dense() && out.is_dense();
+        (same && x.ne[0] == out.ne[0] * out.ne[1] && self.rounded_next(index, x)).then(|| x.clone())
+    }
+
+    fn tensor_attention(&self, op: &PlanOp) -> Result<(Emit, Option<View>)> {
         let views = [op.view(0)?, op.view(1)?, op.view(2)?, op.view(3)?, op.view(4)?, op.view(5)?, op.view(6)?];
         let width = views[1].ne[0];
         let reach = reach(self.scalar_max.get(StrataScalar::KvLength as usize).copied(), views[4], op.raw.int[0]);
@@ -130,6 +169,7 @@ impl<D: Driver> Planner<'_, D> {
             let allowed = self.core.driver.allow_shared(tiled, shared);
             allowed.map_err(|error| self.core.failure("asking for shared memory for Attention", &error))?;
         }
+        let behind = self.rounded_behind(op.index, views[0]);
         let tensor = Tensor {
             sinks: op.optional(7).map_or(0, |sinks| sinks.address),
             partial: self.sizes.partial_at(self.workspace),
@@ -142,9 +182,14 @@ impl<D: Driver> Planner<'_, D> {
             split: kernel("split")?,
             merge: kernel("merge")?,
             tiled,
+            done: self.sizes.done_at(self.workspace),
+            rounded: match &behind {
+                Some(_) => Some((self.next_rounded(), self.kernel("quantise_q8")?.function)),
+                None => None,
+            },
             views: views.map(View::clone),
         };
-        Ok(Box::new(move |run, launches| tensor.emit(run, launches)))
+        Ok((Box::new(move |run, launches| tensor.emit(run, launches)), behind))
     }
 
     /// attention.cu

@@ -51,10 +51,15 @@ impl<D: Driver> Planner<'_, D> {
         let op = &self.ops[norm];
         let (out, x, w) = (op.view(0)?.clone(), op.view(1)?.clone(), op.optional(2).cloned());
         let fits = x.ne[0].is_multiple_of(32) && x.ne[0] <= MOST_NORM && aligned_rows(&x) && aligned_rows(&out);
-        if !fits || out == x && add.is_some() || !self.rounded_next(norm, &out) || !self.kernels.has("norm_q8") {
+        if !fits || out == x && add.is_some() || !self.rounded_next(norm, &out) || !self.kernels.has("norm_q8_1024") {
             return Ok(false);
         }
-        let function = self.kernel("norm_q8")?.function;
+        let (name, block) = match x.ne[0] {
+            0..=1024 => ("norm_q8_1024", 256),
+            1025..=2048 => ("norm_q8_2048", 512),
+            _ => ("norm_q8_8192", 1024),
+        };
+        let function = self.kernel(name)?.function;
         let eps = op.raw.float[0];
         let added = match add {
             Some(add) => Some((self.ops[add].view(1)?.clone(), self.ops[add].view(2)?.clone())),
@@ -62,7 +67,7 @@ impl<D: Driver> Planner<'_, D> {
         };
         let gamma = w.map_or(0, |w| w.address);
         let does: Vec<usize> = add.into_iter().chain([norm]).collect();
-        let Rounded { bytes, scales } = self.slot_for_norm(&out);
+        let Rounded { bytes, scales } = self.next_rounded();
         let rounded_of = out.clone();
         let emit: Emit = Box::new(move |run, launches| {
             let [n, t, ..] = x.extents(run);
@@ -71,9 +76,9 @@ impl<D: Driver> Planner<'_, D> {
                 None => (&x, 0, 0),
             };
             let params = Params::new().ptr(from.address).ptr(add).ptr(x.address).ptr(gamma).ptr(out.address);
-            let params = params.ptr(bytes).ptr(scales).ptr(0);
+            let params = params.ptr(bytes).ptr(scales);
             let params = params.i64(from.step(1)).i64(add_step).i64(x.step(1)).i64(out.step(1)).n(n).f32(eps).done();
-            launches.push(Launch { function, grid: [t as u32, 1, 1], block: 256, shared: 0, params });
+            launches.push(Launch { function, grid: [t as u32, 1, 1], block, shared: 0, params });
         });
         self.push(norm, &does, emit);
         self.mark_ready(&rounded_of);
@@ -81,7 +86,7 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     /// Whether a product that stands near rounds `x`.
-    fn rounded_next(&self, from: usize, x: &View) -> bool {
+    pub(super) fn rounded_next(&self, from: usize, x: &View) -> bool {
         let end = self.ops.len().min(from + 1 + LOOK_AHEAD);
         self.ops[from + 1..end].iter().any(|op| {
             let decode = if op.kind == StrataOpKind::MatMul { "mmv_FORMAT_t1" } else { "moev_FORMAT" };
@@ -90,11 +95,11 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     /// The slot that `mark_ready` will name once the step that fills it is planned.
-    fn slot_for_norm(&self, _x: &View) -> Rounded {
+    pub(super) fn next_rounded(&self) -> Rounded {
         self.sizes.slot(self.workspace, self.next_slot)
     }
 
-    fn mark_ready(&mut self, x: &View) {
+    pub(super) fn mark_ready(&mut self, x: &View) {
         let _ = self.take_slot(x);
     }
 

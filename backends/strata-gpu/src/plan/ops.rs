@@ -23,7 +23,6 @@ impl<D: Driver> Planner<'_, D> {
             StrataOpKind::Copy => self.copy(op),
             StrataOpKind::Rope => self.rope(op),
             StrataOpKind::KvStore => self.kv_store(op),
-            StrataOpKind::Attention => self.attention(op),
             StrataOpKind::RouterTopK => self.router(op),
             StrataOpKind::ExpertCombine => self.combine(op),
             StrataOpKind::GatherRows => self.gather(op),

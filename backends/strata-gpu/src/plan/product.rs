@@ -263,16 +263,27 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     /// Whether an op from `from` on reads what lies in the view now. The end of the program counts as
-    /// no reader for memory that the program overwrites in each run.
+    /// no reader: what the host reads is written by an op, and not inside a fused one.
     pub(super) fn read_later(&self, view: &View, from: usize) -> bool {
+        // Bytes that still hold what lies there now.
+        let mut left = vec![(view.address, view.address + view.span())];
         for op in &self.ops[from.min(self.ops.len())..] {
-            if op.operands().any(|operand| operand.overlaps(view)) {
+            let touches = |other: &View| {
+                let (start, end) = (other.address, other.address + other.span());
+                left.iter().any(|(from, to)| *from < end && start < *to)
+            };
+            if op.operands().any(touches) {
                 return true;
             }
-            let covers = |result: &View| {
-                result.address <= view.address && view.address + view.span() <= result.address + result.span()
-            };
-            if op.results().any(|result| covers(result) && result.nb == view.nb) {
+            for result in op.results().filter(|result| result.is_dense()) {
+                let (start, end) = (result.address, result.address + result.span());
+                left = left
+                    .iter()
+                    .flat_map(|(from, to)| [(*from, (*to).min(start)), ((*from).max(end), *to)])
+                    .filter(|(from, to)| from < to)
+                    .collect();
+            }
+            if left.is_empty() {
                 return false;
             }
         }
