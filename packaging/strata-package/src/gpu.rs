@@ -2,22 +2,29 @@
 //! PTX by its `.target` line, NVIDIA's fat binaries and AMD's offload bundles by their tables,
 //! compressed bundles by what is in them.
 //!
-//! A file is read once, in windows; memory is two windows and a decompressor's. Formats: the AMDGPU
+//! A file is read once in windows, and each compressed bundle in it once more where it lies; memory is
+//! a window and a decompressor's (zstd: at most 32 MiB). Formats: the AMDGPU
 //! back end's user guide and the offload bundler's page in LLVM's documentation; fat binaries as
 //! their headers show.
 
 use crate::artefact::amd_target;
 use memchr::memmem::Finder;
 use std::collections::BTreeSet;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 
 const WINDOW: usize = 1 << 20;
 /// What a table or header may reach over the end of a window.
 const OVERLAP: usize = 16 << 10;
-/// Most bytes that a compressed bundle is unpacked to.
+/// Most bytes that the compressed bundles of one file are unpacked to, together.
 const MAX_BUNDLE_BYTES: u64 = 4 << 30;
-/// Most bytes of a compressed bundle that are looked at.
-const MAX_COMPRESSED_BYTES: usize = 512 << 20;
+/// Most compressed bundles of one file that are opened.
+const MAX_BUNDLES: usize = 4096;
+/// Largest window of a zstd bundle, as a power of two: 32 MiB, which zstd's level 20 takes (the GPU
+/// compiler's own choice is level 3, which takes 2 MiB). A bundle that needs more is told as unreadable.
+const BUNDLE_WINDOW_LOG: u32 = 25;
+/// A bundle unpacks to at most this many times its size, and [`MAX_GROWTH_FREE`] more.
+const MAX_GROWTH: u64 = 256;
+const MAX_GROWTH_FREE: u64 = 16 << 20;
 const MAX_TARGETS: usize = 1000;
 
 const ELF: &[u8] = b"\x7fELF\x02\x01";
@@ -46,17 +53,30 @@ impl GpuFacts {
 }
 
 /// Looks through all that is left in `reader`.
-pub fn scan(reader: &mut dyn Read) -> io::Result<GpuFacts> {
+pub fn scan(reader: &mut (impl Read + Seek)) -> io::Result<GpuFacts> {
     let mut facts = GpuFacts::default();
-    scan_into(reader, &mut facts, true)?;
+    let start = reader.stream_position()?;
+    let mut compressed = Vec::new();
+    let end = start + scan_into(reader, &mut facts, Some(&mut compressed))?;
+    let mut left = MAX_BUNDLE_BYTES;
+    for bundle in compressed {
+        reader.seek(SeekFrom::Start(start + bundle.at + bundle.header))?;
+        let rest = (end - start).saturating_sub(bundle.at + bundle.header);
+        bundle.unpack(&mut *reader, rest, &mut left, &mut facts)?;
+    }
     Ok(facts)
 }
 
-fn scan_into(reader: &mut dyn Read, facts: &mut GpuFacts, outermost: bool) -> io::Result<()> {
+/// Bytes that were read. Where compressed bundles begin goes into `compressed`; without it, they are
+/// passed over: no runtime looks for one inside another.
+fn scan_into(
+    reader: &mut dyn Read,
+    facts: &mut GpuFacts,
+    mut compressed: Option<&mut Vec<Compressed>>,
+) -> io::Result<u64> {
     let finders = [ELF, BUNDLE, COMPRESSED, FAT_BINARY, PTX].map(Finder::new);
     let mut window = vec![0_u8; WINDOW + OVERLAP];
-    let mut filled = 0;
-    let mut pending: Option<Pending> = None;
+    let (mut filled, mut base) = (0, 0_u64);
     loop {
         let count = fill(reader, &mut window[filled..])?;
         filled += count;
@@ -64,34 +84,31 @@ fn scan_into(reader: &mut dyn Read, facts: &mut GpuFacts, outermost: bool) -> io
         // What begins in the last part is looked at when its rest is there.
         let begins = if at_end { filled } else { WINDOW };
         let bytes = &window[..filled];
-        if let Some(open) = &mut pending {
-            open.take(&bytes[..begins]);
-        }
         for (finder, magic) in finders.iter().zip([ELF, BUNDLE, COMPRESSED, FAT_BINARY, PTX]) {
             for at in finder.find_iter(bytes).take_while(|at| *at < begins) {
-                match magic {
-                    ELF => code_object(&bytes[at..], facts),
-                    BUNDLE => bundle(&bytes[at..], facts),
-                    FAT_BINARY => fat_binary(&bytes[at..], facts),
-                    PTX => facts.targets.extend(ptx_target(&bytes[at..])),
-                    _ if outermost && pending.as_ref().is_none_or(Pending::full) => {
-                        if let Some(done) = pending.take() {
-                            done.unpack(facts)?;
-                        }
-                        pending = Pending::begin(&bytes[at..]);
-                        if let Some(open) = &mut pending {
-                            open.take(&bytes[at..begins]);
+                match (magic, &mut compressed) {
+                    (ELF, _) => code_object(&bytes[at..], facts),
+                    (BUNDLE, _) => bundle(&bytes[at..], facts),
+                    (FAT_BINARY, _) => fat_binary(&bytes[at..], facts),
+                    (PTX, _) => facts.targets.extend(ptx_target(&bytes[at..])),
+                    (_, Some(found)) => {
+                        let begun = Compressed::begin(&bytes[at..], base + at as u64);
+                        if found.len() < MAX_BUNDLES {
+                            found.extend(begun);
+                        } else if begun.is_some() {
+                            facts.add(Err(format!("more than {MAX_BUNDLES} compressed offload bundles")));
                         }
                     }
-                    _ => {}
+                    (_, None) => {}
                 }
             }
         }
         if at_end {
-            return pending.map_or(Ok(()), |open| open.unpack(facts));
+            return Ok(base + filled as u64);
         }
         window.copy_within(WINDOW.., 0);
         filled -= WINDOW;
+        base += WINDOW as u64;
     }
 }
 
@@ -190,51 +207,65 @@ fn ptx_target(text: &[u8]) -> Option<String> {
     (number && target.starts_with(|c: char| c.is_ascii_digit())).then(|| format!("compute_{target}"))
 }
 
-/// A compressed bundle whose bytes are being gathered.
-struct Pending {
-    bytes: Vec<u8>,
+/// A compressed bundle, by its header.
+struct Compressed {
+    /// Where its header begins.
+    at: u64,
+    /// 0 zlib, 1 zstd.
     method: u16,
-    header: usize,
+    /// Bytes of its header.
+    header: u64,
     /// Bytes of header and content, where the format says so.
-    total: Option<usize>,
+    total: Option<u64>,
 }
 
-impl Pending {
+impl Compressed {
     /// Version 1 has no sizes of its own, version 2 has 32-bit ones, version 3 64-bit ones. `None`: the
-    /// letters stand there by chance.
-    fn begin(bytes: &[u8]) -> Option<Pending> {
+    /// letters stand there by chance, since no compressed stream follows.
+    fn begin(bytes: &[u8], at: u64) -> Option<Compressed> {
         let (version, method) = (half(bytes, 4)?, half(bytes, 6)?);
         let (header, total) = match version {
             1 => (20, None),
-            2 => (24, Some(word(bytes, 8)? as usize)),
-            3 => (32, Some(usize::try_from(long(bytes, 8)?).ok()?)),
+            2 => (24, Some(u64::from(word(bytes, 8)?))),
+            3 => (32, Some(long(bytes, 8)?)),
             _ => return None,
         };
-        let plausible = method <= 1 && total.is_none_or(|total| total > header && total <= MAX_COMPRESSED_BYTES);
-        plausible.then(|| Pending { bytes: Vec::new(), method, header, total })
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        let room = self.total.unwrap_or(MAX_COMPRESSED_BYTES).saturating_sub(self.bytes.len());
-        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    }
-
-    fn full(&self) -> bool {
-        self.total.is_some_and(|total| self.bytes.len() >= total)
-    }
-
-    fn unpack(self, facts: &mut GpuFacts) -> io::Result<()> {
-        let Some(content) = self.bytes.get(self.header..) else { return Ok(()) };
-        let decoder: Box<dyn Read + '_> = match self.method {
-            0 => Box::new(flate2::read::ZlibDecoder::new(content)),
-            _ => Box::new(zstd::stream::read::Decoder::with_buffer(Cursor::new(content))?.single_frame()),
+        let stream = bytes.get(header as usize..)?;
+        let begins = match method {
+            0 => {
+                stream.first().is_some_and(|byte| byte & 15 == 8)
+                    && stream.get(..2).is_some_and(|two| u16::from_be_bytes([two[0], two[1]]).is_multiple_of(31))
+            }
+            1 => stream.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]),
+            _ => false,
         };
-        let before = (facts.targets.len(), facts.unreadable.len());
-        let read = scan_into(&mut decoder.take(MAX_BUNDLE_BYTES), facts, false);
-        // Four letters by chance are no bundle; a bundle that was cut off after something was found is one.
-        if read.is_err() && (facts.targets.len(), facts.unreadable.len()) != before {
-            facts.add(Err("a compressed offload bundle that ends early or is damaged".to_owned()));
+        begins.then_some(Compressed { at, method, header, total })
+    }
+
+    /// Looks at what is in it; `rest` bytes are there behind its header, `left` more are unpacked of this file.
+    fn unpack(&self, reader: impl Read, rest: u64, left: &mut u64, facts: &mut GpuFacts) -> io::Result<()> {
+        let size = self.total.map_or(rest, |total| total.saturating_sub(self.header));
+        if size > rest {
+            facts.add(Err("a compressed offload bundle that ends early".to_owned()));
         }
+        let content = reader.take(size.min(rest));
+        let limit = MAX_GROWTH_FREE.saturating_add(size.min(rest).saturating_mul(MAX_GROWTH)).min(*left);
+        let decoder: Box<dyn Read + '_> = if self.method == 0 {
+            Box::new(flate2::read::ZlibDecoder::new(content))
+        } else {
+            let mut zstd = zstd::stream::read::Decoder::new(content)?.single_frame();
+            zstd.window_log_max(BUNDLE_WINDOW_LOG)?;
+            Box::new(zstd)
+        };
+        let mut limited = decoder.take(limit);
+        match scan_into(&mut limited, facts, None) {
+            Err(error) => facts.add(Err(format!("a compressed offload bundle that is damaged ({error})"))),
+            Ok(_) if limited.limit() == 0 => {
+                facts.add(Err("a compressed offload bundle that unpacks to more than is read".to_owned()));
+            }
+            Ok(_) => {}
+        }
+        *left -= limit - limited.limit();
         Ok(())
     }
 }
@@ -242,7 +273,7 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Cursor, Write};
 
     fn image(machine: u16, abi_version: u8, flags: u32) -> Vec<u8> {
         let mut image = vec![0_u8; 64];
@@ -254,7 +285,7 @@ mod tests {
     }
 
     fn targets(bytes: &[u8]) -> String {
-        let facts = scan(&mut &*bytes).unwrap();
+        let facts = scan(&mut Cursor::new(bytes)).unwrap();
         assert!(facts.unreadable.is_empty(), "{facts:?}");
         facts.targets.into_iter().collect::<Vec<_>>().join(" ")
     }
@@ -280,7 +311,7 @@ mod tests {
             targets(&bundled(&["host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--gfx1100"])),
             "gfx1100"
         );
-        let unknown = scan(&mut image(224, 3, 0xfe).as_slice()).unwrap();
+        let unknown = scan(&mut Cursor::new(image(224, 3, 0xfe))).unwrap();
         assert!(unknown.unreadable.iter().next().unwrap().contains("0xfe"));
     }
 
@@ -316,10 +347,28 @@ mod tests {
             file.extend((plain.len() as u32).to_le_bytes());
             file.extend([0; 8]);
             file.extend(&content);
+            let whole = file.len();
             file.extend(vec![9_u8; 100]);
             assert_eq!(targets(&file), "gfx1100 gfx906", "method {method}");
+            for damaged in [&file[..whole - 20], &[&file[..3030], &[0xff; 9], &file[3039..]].concat()] {
+                let facts = scan(&mut Cursor::new(damaged)).unwrap();
+                assert!(!facts.unreadable.is_empty(), "method {method}");
+            }
         }
         assert_eq!(targets(b"CCOB by chance"), "");
+    }
+
+    #[test]
+    fn a_compressed_bundle_that_grows_without_end_is_told_and_left() {
+        let bomb = zstd::encode_all(io::repeat(0).take(200 << 20), 3).unwrap();
+        assert!(bomb.len() < 100_000);
+        let mut file = COMPRESSED.to_vec();
+        file.extend([3, 0, 1, 0]);
+        file.extend((32 + bomb.len() as u64).to_le_bytes());
+        file.extend([0; 16]);
+        file.extend(&bomb);
+        let facts = scan(&mut Cursor::new(file)).unwrap();
+        assert!(facts.unreadable.iter().any(|why| why.contains("more than is read")), "{facts:?}");
     }
 
     #[test]
