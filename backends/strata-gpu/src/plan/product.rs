@@ -33,11 +33,35 @@ pub(super) struct Gate {
     pub(super) out: View,
 }
 
-impl Gate {
-    /// The unit by itself: elementwise.cu.
-    fn launch(&self, function: u64, run: &Run, gate: &View, up: &View) -> Launch {
-        let (ne, which) = (self.out.extents(run), 2 + self.activation);
-        Elements { out: &self.out, a: gate, b: Some(up), ne, which, floats: self.floats }.launch(function)
+/// A gated unit behind its two products: rounding its result where the next product wants that.
+#[derive(Debug, Clone)]
+struct Unit {
+    gate: Gate,
+    /// `gated_q8` with the place of the rounded result, or the plain kernel.
+    rounded: Option<Rounded>,
+    function: u64,
+    /// The floats are read too.
+    keeps_floats: bool,
+}
+
+impl Unit {
+    fn launch(&self, run: &Run, gate: &View, up: &View) -> Launch {
+        let Gate { activation, floats, out } = &self.gate;
+        let ne = out.extents(run);
+        let Some(rounded) = self.rounded else {
+            // elementwise.cu
+            let which = 2 + activation;
+            return Elements { out, a: gate, b: Some(up), ne, which, floats: *floats }.launch(self.function);
+        };
+        // quantise.cu
+        let rows = ne[1] * ne[2];
+        let row_step = |view: &View| if view.ne[1] > 1 { view.step(1) } else { view.step(2.min(view.ne.len() - 1)) };
+        let to = if self.keeps_floats { out.address } else { 0 };
+        let params = Params::new().ptr(gate.address).ptr(up.address).ptr(to).ptr(rounded.bytes).ptr(rounded.scales);
+        let params = params.n(ne[0]).n(rows).n(row_step(gate)).n(row_step(up)).n(row_step(out));
+        let params = params.i32(*activation).f32(floats[0]).f32(floats[1]).done();
+        let grid = [blocks(ne[0], 1024), rows as u32, 1];
+        Launch { function: self.function, grid, block: 256, shared: 0, params }
     }
 }
 
@@ -47,21 +71,15 @@ struct Products {
     parts: Vec<Part>,
     x: View,
     rounded: Option<Rounded>,
-    gate: Option<Gate>,
+    unit: Option<Unit>,
     units: u64,
     /// (columns a block, function) of the decode kernels or the exact one, fewest columns first.
     kernels: Vec<(u64, u64)>,
-    /// Tiles by tensor cores for long runs: function, rows, columns, threads, shared bytes.
-    tiles: Option<Tiles>,
+    /// Tiles by tensor cores for long runs.
+    tiles: Option<u64>,
 }
 
 /// mmq.h: tiles of 128 rows and 64 columns.
-#[derive(Debug, Clone, Copy)]
-struct Tiles {
-    function: u64,
-    /// The gated unit behind them: tiles compute gate and up apart.
-    glu: u64,
-}
 
 const TILE_ROWS: u64 = 128;
 const TILE_COLUMNS: u64 = 64;
@@ -70,6 +88,10 @@ const TILE_SHARED: u32 = 69_712;
 
 /// Runs of more tokens go to the tiles.
 const MOST_DECODE_TOKENS: u64 = 8;
+/// From so many tokens on large weights go to the tiles too.
+const LEAST_TILE_TOKENS: u64 = 4;
+/// What counts as large: elements of all weights of a launch.
+const LEAST_TILE_WEIGHTS: u64 = 4 << 20;
 
 impl Products {
     /// matmul.h, MatMulArgs.
@@ -78,54 +100,51 @@ impl Products {
         let each = |params: Params, value: &dyn Fn(&Part) -> u64| {
             (0..MOST_PARTS).fold(params, |params, i| params.ptr(part(i).map_or(0, value)))
         };
-        let out = |i: usize| match (&self.gate, part(i)) {
-            (Some(gate), _) if i == 0 => Some(&gate.out),
-            (_, Some(part)) => Some(&part.out),
-            _ => None,
-        };
         let [_, t, ..] = self.x.extents(run);
         let mut params = each(Params::new(), &|part| part.w.address);
         for i in 0..MOST_PARTS {
-            params = params.ptr(out(i).map_or(0, |view| view.address));
+            params = params.ptr(part(i).map_or(0, |part| part.out.address));
         }
         let params = each(params, &|part| part.bias);
         let (bytes, scales) = self.rounded.map_or((0, 0), |rounded| (rounded.bytes, rounded.scales));
         let params = params.ptr(bytes).ptr(scales).ptr(self.x.address).ptr(0).i64(self.parts[0].w.nb[1]);
         let params = (0..MOST_PARTS).fold(params, |params, i| params.n(part(i).map_or(0, |part| part.w.ne[1])));
         let params = params.n(self.parts[0].w.ne[0]).n(t).n(self.x.step(1));
-        let params = (0..MOST_PARTS).fold(params, |params, i| params.n(out(i).map_or(0, |view| view.step(1))));
-        let (act, [f0, f1]) = self.gate.as_ref().map_or((-1, [0.0; 2]), |gate| (gate.activation, gate.floats));
-        let params = params.n(self.parts.len() as u64).i32(act).f32(f0).f32(f1);
+        let params = (0..MOST_PARTS).fold(params, |params, i| params.n(part(i).map_or(0, |part| part.out.step(1))));
+        let params = params.n(self.parts.len() as u64).i32(-1).f32(0.0).f32(0.0);
         params.n(rows).i32(i64::from(self.x.dtype == StrataDType::F16)).done()
     }
 
     fn row_blocks(&self, rows: u64) -> u32 {
-        let parts = if self.gate.is_some() { &self.parts[..1] } else { &self.parts[..] };
-        parts.iter().map(|part| blocks(part.w.ne[1], rows)).sum()
+        self.parts.iter().map(|part| blocks(part.w.ne[1], rows)).sum()
+    }
+
+    /// Whether tiles are the faster form: always for many columns, and for few when the weights are large.
+    fn tiles_for(&self, t: u64) -> Option<u64> {
+        let weights: u64 = self.parts.iter().map(|part| part.w.ne[0] * part.w.ne[1]).sum();
+        self.tiles.filter(|_| t > MOST_DECODE_TOKENS || t >= LEAST_TILE_TOKENS && weights >= LEAST_TILE_WEIGHTS)
     }
 
     fn emit(&self, run: &Run, launches: &mut Vec<Launch>) {
         let [k, t, ..] = self.x.extents(run);
-        if let Some(tiles) = self.tiles.filter(|_| t > MOST_DECODE_TOKENS) {
-            let apart = Products { gate: None, ..self.clone() };
-            let grid = [apart.row_blocks(TILE_ROWS), blocks(t, TILE_COLUMNS), 1];
-            let params = apart.params(run, TILE_ROWS);
-            let function = tiles.function;
+        if let Some(function) = self.tiles_for(t) {
+            let grid = [self.row_blocks(TILE_ROWS), blocks(t, TILE_COLUMNS), 1];
+            let params = self.params(run, TILE_ROWS);
             launches.push(Launch { function, grid, block: TILE_THREADS, shared: TILE_SHARED, params });
-            if let (Some(gate), [first, second, ..]) = (&self.gate, &self.parts[..]) {
-                launches.push(gate.launch(tiles.glu, run, &first.out, &second.out));
-            }
-            return;
+        } else {
+            let chosen = self.kernels.iter().find(|(columns, _)| *columns >= t).or(self.kernels.last());
+            let Some((columns, function)) = chosen.copied() else { return };
+            let shared = |rows: u64| 4 * rows * columns * k.div_ceil(256);
+            let enough = |rows: u64| u64::from(self.row_blocks(rows)) * t.div_ceil(columns) >= 3 * self.units;
+            let fits = |rows: &u64| shared(*rows) <= MOST_PARTIAL && enough(*rows);
+            let rows = [16, 8].into_iter().find(fits).unwrap_or(4);
+            let grid = [self.row_blocks(rows), blocks(t, columns), 1];
+            let params = self.params(run, rows);
+            launches.push(Launch { function, grid, block: 128, shared: shared(rows) as u32, params });
         }
-        let chosen = self.kernels.iter().find(|(columns, _)| *columns >= t).or(self.kernels.last());
-        let Some((columns, function)) = chosen.copied() else { return };
-        let weights = if self.gate.is_some() { 2 } else { 1 };
-        let shared = |rows: u64| 4 * rows * columns * k.div_ceil(256) * weights;
-        let enough = |rows: u64| u64::from(self.row_blocks(rows)) * t.div_ceil(columns) >= 4 * self.units;
-        let rows = [8, 4, 2].into_iter().find(|rows| shared(*rows) <= MOST_PARTIAL && enough(*rows)).unwrap_or(1);
-        let grid = [self.row_blocks(rows), blocks(t, columns), 1];
-        let params = self.params(run, rows);
-        launches.push(Launch { function, grid, block: 128, shared: shared(rows) as u32, params });
+        if let (Some(unit), [gate, up, ..]) = (&self.unit, &self.parts[..]) {
+            launches.push(unit.launch(run, &gate.out, &up.out));
+        }
     }
 }
 
@@ -189,11 +208,16 @@ impl<D: Driver> Planner<'_, D> {
             let bias = op.optional(3).map_or(0, |bias| bias.address);
             parts.push(Part { w: op.view(1)?.clone(), out: op.view(0)?.clone(), bias });
         }
+        let unit = match gate.clone() {
+            Some((glu, gate)) => Some(self.unit(glu, gate)?),
+            None => None,
+        };
+        let rounds = unit.as_ref().filter(|unit| unit.rounded.is_some()).map(|unit| unit.gate.out.clone());
         let products = Products {
             parts,
             x: x.clone(),
             rounded,
-            gate: gate.as_ref().map(|(_, gate)| gate.clone()),
+            unit,
             units: self.units(),
             kernels: self.product_kernels(&w, rounded.is_some(), x.ne[1])?,
             tiles: self.tiles(&w, rounded.is_some(), x.ne[1])?,
@@ -201,7 +225,24 @@ impl<D: Driver> Planner<'_, D> {
         let mut does = members.to_vec();
         does.extend(gate.map(|(index, _)| index));
         self.push(first, &does, Box::new(move |run, launches| products.emit(run, launches)));
+        if let Some(x) = rounds {
+            self.mark_ready(&x);
+        }
         Ok(())
+    }
+
+    /// The gated unit of op `glu`, rounding for the product behind when that wants it.
+    fn unit(&self, glu: usize, gate: Gate) -> Result<Unit> {
+        let rounds = gate.out.ne[0].is_multiple_of(32)
+            && gate.out.evenly_spaced()
+            && self.kernels.has("gated_q8")
+            && self.rounded_next(glu, &gate.out);
+        if !rounds {
+            let function = self.kernel("binary")?.function;
+            return Ok(Unit { gate, rounded: None, function, keeps_floats: true });
+        }
+        let function = self.kernel("gated_q8")?.function;
+        Ok(Unit { gate, rounded: Some(self.next_rounded()), function, keeps_floats: true })
     }
 
     fn product_kernels(&self, w: &View, rounded: bool, most_tokens: u64) -> Result<Vec<(u64, u64)>> {
@@ -222,12 +263,12 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     /// Tensor core tiles, where the plugin has them for this format.
-    fn tiles(&self, w: &View, rounded: bool, most_tokens: u64) -> Result<Option<Tiles>> {
+    fn tiles(&self, w: &View, rounded: bool, most_tokens: u64) -> Result<Option<u64>> {
         let name = format!("mmq_{}", format_name(w.dtype));
-        if !rounded || most_tokens <= MOST_DECODE_TOKENS || !self.kernels.has(&name) {
+        if !rounded || most_tokens < LEAST_TILE_TOKENS || !self.kernels.has(&name) {
             return Ok(None);
         }
-        Ok(Some(Tiles { function: self.tile_kernel(&name)?, glu: self.kernel("binary")?.function }))
+        self.tile_kernel(&name).map(Some)
     }
 
     /// A tile kernel, allowed the shared memory that it needs.
@@ -310,20 +351,14 @@ impl<D: Driver> Planner<'_, D> {
         Ok(rounded)
     }
 
-    fn expert_tiles(
-        &self,
-        w: &View,
-        rounded: bool,
-        most_tokens: u64,
-        apart: Option<[View; 2]>,
-    ) -> Result<Option<ExpertTiles>> {
+    fn expert_tiles(&self, w: &View, rounded: bool, most_tokens: u64) -> Result<Option<ExpertTiles>> {
         let name = format!("moeq_{}", format_name(w.dtype));
         if !rounded || most_tokens <= MOST_DECODE_TOKENS || !self.kernels.has(&name) {
             return Ok(None);
         }
         let (offsets, rows) = self.sizes.sorted_at(self.workspace);
         let (sort, tiles) = (self.kernel("moes")?.function, self.tile_kernel(&name)?);
-        Ok(Some(ExpertTiles { sort, tiles, glu: self.kernel("binary")?.function, rows, offsets, apart }))
+        Ok(Some(ExpertTiles { sort, tiles, rows, offsets }))
     }
 
     /// `x` as packed floats in the workspace.
@@ -371,7 +406,12 @@ impl<D: Driver> Planner<'_, D> {
             Some(_) => Some([self.ops[first].view(0)?.clone(), self.ops[first + 1].view(0)?.clone()]),
             None => None,
         };
-        let tiles = self.expert_tiles(&w, rounded.is_some(), ids.ne[1], apart)?;
+        let tiles = self.expert_tiles(&w, rounded.is_some(), ids.ne[1])?;
+        let unit = match gate.clone() {
+            Some((glu, gate)) => Some(self.unit(glu, gate)?),
+            None => None,
+        };
+        let rounds = unit.as_ref().filter(|unit| unit.rounded.is_some()).map(|unit| unit.gate.out.clone());
         let experts = Experts {
             w,
             up,
@@ -380,12 +420,16 @@ impl<D: Driver> Planner<'_, D> {
             table: table.map(|table| (table.address, table.ne[0])),
             out,
             rounded,
-            gate: gate.map(|(_, gate)| gate),
+            unit,
             units: self.units(),
             function,
             tiles,
+            apart,
         };
         self.push(first, &does, Box::new(move |run, launches| experts.emit(run, launches)));
+        if let Some(x) = rounds {
+            self.mark_ready(&x);
+        }
         Ok(())
     }
 }
@@ -401,10 +445,12 @@ struct Experts {
     table: Option<(u64, u64)>,
     out: View,
     rounded: Option<Rounded>,
-    gate: Option<Gate>,
+    unit: Option<Unit>,
     units: u64,
     function: u64,
     tiles: Option<ExpertTiles>,
+    /// Results of gate and up before the unit.
+    apart: Option<[View; 2]>,
 }
 
 /// Long runs by expert: slots are sorted, tiles compute gate and up apart.
@@ -412,12 +458,9 @@ struct Experts {
 struct ExpertTiles {
     sort: u64,
     tiles: u64,
-    glu: u64,
     /// Where the sorted slots go, and where each expert's begin.
     rows: u64,
     offsets: u64,
-    /// Results of gate and up before the unit.
-    apart: Option<[View; 2]>,
 }
 
 impl Experts {
@@ -429,36 +472,41 @@ impl Experts {
         if let Some(tiles) = self.tiles.as_ref().filter(|_| t > MOST_DECODE_TOKENS) {
             return self.emit_tiles(tiles, run, launches);
         }
-        let weights = if self.gate.is_some() { 2 } else { 1 };
-        let shared = |rows: u64| 4 * rows * width.div_ceil(256) * weights;
-        let enough = |rows: u64| m.div_ceil(rows) * slots >= 4 * self.units;
-        let rows = [8, 4, 2].into_iter().find(|rows| shared(*rows) <= MOST_PARTIAL && enough(*rows)).unwrap_or(1);
-        let act = self.gate.as_ref().map_or((-1, [0.0; 2]), |gate| (gate.activation, gate.floats));
-        let params = self.params(run, [self.w.address, self.up], &self.out, act, rows, [0, 0]);
+        let shared = |rows: u64| 4 * rows * width.div_ceil(256);
+        let enough = |rows: u64| m.div_ceil(rows) * slots >= 3 * self.units;
+        let rows = [16, 8].into_iter().find(|rows| shared(*rows) <= MOST_PARTIAL && enough(*rows)).unwrap_or(4);
         let grid = [blocks(m, rows), slots as u32, 1];
-        launches.push(Launch { function: self.function, grid, block: 128, shared: shared(rows) as u32, params });
+        let (function, shared) = (self.function, shared(rows) as u32);
+        self.each(run, launches, |w, out| {
+            let params = self.params(run, w, out, rows, [0, 0]);
+            Launch { function, grid, block: 128, shared, params }
+        });
+    }
+
+    /// One launch, or those of gate and up and the unit behind them.
+    fn each(&self, run: &Run, launches: &mut Vec<Launch>, launch: impl Fn(u64, &View) -> Launch) {
+        match (&self.unit, &self.apart) {
+            (Some(unit), Some([gate, up])) => {
+                launches.push(launch(self.w.address, gate));
+                launches.push(launch(self.up, up));
+                launches.push(unit.launch(run, gate, up));
+            }
+            _ => launches.push(launch(self.w.address, &self.out)),
+        }
     }
 }
 
 impl Experts {
-    fn params(
-        &self,
-        run: &Run,
-        [w, up]: [u64; 2],
-        out: &View,
-        (act, [f0, f1]): (i64, [f32; 2]),
-        rows: u64,
-        [sorted, offsets]: [u64; 2],
-    ) -> Vec<u8> {
+    fn params(&self, run: &Run, w: u64, out: &View, rows: u64, [sorted, offsets]: [u64; 2]) -> Vec<u8> {
         let [k, t, ..] = self.ids.extents(run);
         let (bytes, scales) = self.rounded.map_or((0, 0), |rounded| (rounded.bytes, rounded.scales));
         let per_slot = self.x.ne[1] > 1;
         let x_stride = if per_slot { self.x.step(1) } else { self.x.step(2) };
         let (table, n_experts) = self.table.unwrap_or((0, self.w.ne[2]));
-        let params = Params::new().ptr(w).ptr(up).ptr(out.address).ptr(bytes).ptr(scales);
+        let params = Params::new().ptr(w).ptr(0).ptr(out.address).ptr(bytes).ptr(scales);
         let params = params.ptr(self.x.address).ptr(self.ids.address).ptr(table).ptr(sorted).ptr(offsets);
         let params = params.i64(self.w.nb[1]).i64(self.w.nb[2]).n(self.w.ne[1]).n(self.w.ne[0]).n(k).n(t);
-        let params = params.i32(i64::from(per_slot)).n(n_experts).i32(act).f32(f0).f32(f1);
+        let params = params.i32(i64::from(per_slot)).n(n_experts).i32(-1).f32(0.0).f32(0.0);
         params.n(rows).n(x_stride).n(out.step(1)).done()
     }
 
@@ -474,19 +522,10 @@ impl Experts {
         // No more tiles than if each expert's last were nearly empty.
         let n_tiles = slots.div_ceil(TILE_COLUMNS) + n_experts.min(slots);
         let grid = [blocks(self.w.ne[1], TILE_ROWS), n_tiles as u32, 1];
-        let mut tile = |w: u64, out: &View| {
-            let params = self.params(run, [w, 0], out, (-1, [0.0; 2]), TILE_ROWS, [tiles.rows, tiles.offsets]);
-            let function = tiles.tiles;
-            launches.push(Launch { function, grid, block: TILE_THREADS, shared: TILE_SHARED, params });
-        };
-        match (&self.gate, &tiles.apart) {
-            (Some(gate), Some([first, second])) => {
-                tile(self.w.address, first);
-                tile(self.up, second);
-                launches.push(gate.launch(tiles.glu, run, first, second));
-            }
-            _ => tile(self.w.address, &self.out),
-        }
+        self.each(run, launches, |w, out| {
+            let params = self.params(run, w, out, TILE_ROWS, [tiles.rows, tiles.offsets]);
+            Launch { function: tiles.tiles, grid, block: TILE_THREADS, shared: TILE_SHARED, params }
+        });
     }
 }
 
