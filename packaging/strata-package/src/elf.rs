@@ -5,7 +5,7 @@
 
 use object::Endianness;
 use object::elf::{self, FileHeader64};
-use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -23,8 +23,10 @@ pub struct ElfFacts {
     pub machine: String,
     /// `DT_SONAME`: by which name others ask for it.
     pub soname: Option<String>,
-    /// `DT_NEEDED`, in order.
+    /// `DT_NEEDED`, in order, and what is loaded like it: filters and auditors.
     pub needed: Vec<String>,
+    /// The loader that a program asks for.
+    pub interpreter: Option<String>,
     /// Parts of `DT_RPATH`.
     pub rpath: Vec<String>,
     /// Parts of `DT_RUNPATH`.
@@ -82,7 +84,9 @@ fn facts<'d>(data: impl ReadRef<'d>) -> Result<Option<ElfFacts>, String> {
     };
     let mut facts = ElfFacts { machine, dynamic: header.e_type(endian) == elf::ET_DYN, ..ElfFacts::default() };
     segments(header, endian, data, &mut facts).map_err(text)?;
-    sections(header, endian, data, &mut facts).map_err(text)?;
+    let mut seen = Tables::default();
+    sections(header, endian, data, &mut facts, &mut seen).map_err(text)?;
+    seen.are_the_loaders(header, endian, data)?;
     Ok(Some(facts))
 }
 
@@ -98,6 +102,9 @@ fn segments<'d, R: ReadRef<'d>>(
     for segment in header.program_headers(endian, data)? {
         if segment.p_type(endian) == elf::PT_GNU_STACK {
             stack = Some(segment.p_flags(endian));
+        }
+        if let Some(path) = segment.interpreter(endian, data)? {
+            facts.interpreter = Some(String::from_utf8_lossy(&path[..path.len().min(MAX_NAME)]).into_owned());
         }
         if let Some(mut notes) = segment.notes(endian, data)? {
             while let Some(note) = notes.next()? {
@@ -116,15 +123,29 @@ fn sections<'d, R: ReadRef<'d>>(
     endian: Endianness,
     data: R,
     facts: &mut ElfFacts,
+    seen: &mut Tables,
 ) -> Parsed {
     let name = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME)]).into_owned();
     let table = header.sections(endian, data)?;
+    for section in table.iter() {
+        let place = Some(section.sh_offset(endian));
+        match section.sh_type(endian) {
+            elf::SHT_DYNAMIC => seen.dynamic = Some((section.sh_offset(endian), section.sh_size(endian))),
+            elf::SHT_DYNSYM => seen.symbols = place,
+            elf::SHT_GNU_VERNEED => seen.versions = place,
+            _ => {}
+        }
+    }
     if let Some((dynamic, strings)) = table.dynamic(endian, data)? {
+        seen.strings = Some(table.section(strings)?.sh_offset(endian));
         let strings = table.strings(endian, data, strings)?;
-        for entry in dynamic {
+        // The loader stops at the first empty entry.
+        for entry in dynamic.iter().take_while(|entry| entry.d_tag(endian) != elf::DT_NULL) {
             let path = |list: &[u8]| name(list).split(':').map(str::to_owned).collect::<Vec<_>>();
             match entry.d_tag(endian) {
-                elf::DT_NEEDED => facts.needed.push(name(entry.string(endian, strings)?)),
+                elf::DT_NEEDED | elf::DT_AUDIT | elf::DT_DEPAUDIT | elf::DT_AUXILIARY | elf::DT_FILTER => {
+                    facts.needed.push(name(entry.string(endian, strings)?))
+                }
                 elf::DT_SONAME => facts.soname = Some(name(entry.string(endian, strings)?)),
                 elf::DT_RPATH => facts.rpath = path(entry.string(endian, strings)?),
                 elf::DT_RUNPATH => facts.runpath = path(entry.string(endian, strings)?),
@@ -156,6 +177,71 @@ fn sections<'d, R: ReadRef<'d>>(
         }
     }
     Ok(())
+}
+
+/// Where the tables lie that were read, by the section headers: offsets in the file.
+///
+/// The loader does not look at section headers: it goes by the segments. A file whose two views differ
+/// would show one thing here and do another when it is loaded, so it is refused.
+#[derive(Default)]
+struct Tables {
+    /// Offset and size.
+    dynamic: Option<(u64, u64)>,
+    strings: Option<u64>,
+    symbols: Option<u64>,
+    versions: Option<u64>,
+}
+
+impl Tables {
+    fn are_the_loaders<'d, R: ReadRef<'d>>(
+        &self,
+        header: &FileHeader64<Endianness>,
+        endian: Endianness,
+        data: R,
+    ) -> Result<(), String> {
+        let segments = header.program_headers(endian, data).map_err(|error| error.to_string())?;
+        let dynamic: Vec<_> = segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_DYNAMIC).collect();
+        let loaded: Vec<_> = segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD).collect();
+        let apart = |pair: &[&elf::ProgramHeader64<Endianness>]| {
+            pair[0]
+                .p_vaddr(endian)
+                .checked_add(pair[0].p_memsz(endian))
+                .is_some_and(|end| end <= pair[1].p_vaddr(endian))
+        };
+        if !loaded.windows(2).all(apart) {
+            return Err("segments of it lie over each other in memory".to_owned());
+        }
+        let place = |address: u64| {
+            loaded.iter().find_map(|segment| {
+                let within = address.checked_sub(segment.p_vaddr(endian))?;
+                (within < segment.p_filesz(endian)).then(|| segment.p_offset(endian).checked_add(within))?
+            })
+        };
+        let differ = |what: &str| Err(format!("its section headers and its segments differ about {what}"));
+        let [segment] = dynamic.as_slice() else {
+            return match (dynamic.len(), self.dynamic) {
+                (0, None) => Ok(()),
+                _ => differ("where its dynamic table is"),
+            };
+        };
+        let (offset, size) = (segment.p_offset(endian), segment.p_filesz(endian));
+        if self.dynamic != Some((offset, size)) || place(segment.p_vaddr(endian)) != Some(offset) {
+            return differ("where its dynamic table is");
+        }
+        let entries = segment.dynamic(endian, data).map_err(|error| error.to_string())?.unwrap_or_default();
+        for entry in entries.iter().take_while(|entry| entry.d_tag(endian) != elf::DT_NULL) {
+            let (read, what) = match entry.d_tag(endian) {
+                elf::DT_STRTAB => (self.strings, "where its names are"),
+                elf::DT_SYMTAB => (self.symbols, "where its symbols are"),
+                elf::DT_VERNEED => (self.versions, "which versions it needs"),
+                _ => continue,
+            };
+            if read.is_none() || place(entry.d_val(endian)) != read {
+                return differ(what);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The highest version with that prefix among those needed: `2.28` of `GLIBC_`.
@@ -211,6 +297,32 @@ mod tests {
         assert!(!facts.executable_stack && !facts.text_relocations && facts.record.is_none());
         let libc = floor(facts.versions.iter().map(|(_, version)| version.as_str()), "GLIBC_").unwrap();
         assert!(libc.starts_with("2."), "{libc}");
+    }
+
+    /// Where a section header lies in an ELF file, by the type of its section.
+    fn header_of(program: &[u8], wanted: u32) -> usize {
+        let long = |at: usize| u64::from_le_bytes(program[at..at + 8].try_into().unwrap()) as usize;
+        let count = usize::from(u16::from_le_bytes([program[60], program[61]]));
+        let mut headers = (0..count).map(|index| long(40) + 64 * index);
+        headers.find(|at| program[at + 4..at + 8] == wanted.to_le_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_shows_other_tables_than_it_is_loaded_with_is_refused() {
+        let program = fs_err::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(inspect_bytes(&program).unwrap().unwrap().interpreter.unwrap().starts_with("/lib"));
+        // Of the dynamic table, its section header moved, then gone; of the names, versions and symbols, moved.
+        for (kind, at, value) in [(6_u32, 24, 64_u64), (6, 32, 16), (11, 24, 64), (0x6fff_fffe, 24, 64)] {
+            let mut other = program.clone();
+            let header = header_of(&program, kind);
+            other[header + at..header + at + 8].copy_from_slice(&value.to_le_bytes());
+            assert!(inspect_bytes(&other).is_err(), "{kind} {at}");
+        }
+        let mut stripped = program.clone();
+        stripped[40..48].fill(0);
+        stripped[58..64].fill(0);
+        let why = inspect_bytes(&stripped).unwrap_err();
+        assert!(why.contains("its section headers and its segments differ"), "{why}");
     }
 
     #[test]

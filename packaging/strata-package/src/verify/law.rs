@@ -35,6 +35,8 @@ const HOSTS: &[&str] = &[
     "libamdhip64.so.6",
     "libamdhip64.so.7",
 ];
+/// Loaders that the hosts of our packages have.
+const LOADERS: &[&str] = &["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
 /// Longest that a program may take to say its version.
 const RUN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -111,6 +113,10 @@ fn elves<'i>(inventory: &'i Inventory, report: &mut Report) -> Elves<'i> {
 
 fn properties(path: &str, facts: &ElfFacts, role: Role, report: &mut Report) {
     runpath(path, facts, report);
+    if let Some(loader) = facts.interpreter.as_deref().filter(|loader| !LOADERS.contains(loader)) {
+        let message = format!("it asks for the loader `{loader}`, which hosts do not have");
+        report.add(Finding::new(LIBRARY_MISSING, Some(path.as_bytes()), message).fact("loaders", LOADERS.join(" ")));
+    }
     let mut unsafe_because = |what: &str| report.add(Finding::new(ELF_UNSAFE, Some(path.as_bytes()), what));
     if facts.executable_stack {
         unsafe_because("its stack may hold code");
