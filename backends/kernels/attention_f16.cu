@@ -188,7 +188,7 @@ template <int D> DEVICE float merged(const AttentionF16Args &a, i32 token, i32 h
     for (i32 chunk = first; chunk <= last; chunk++) {
         const volatile float *part = from + (i64)chunk * (D + 2);
         state.add(part[D], part[D + 1]);
-        y = y * state.old_factor + part[column] * state.new_factor;
+        y = fused(y, state.old_factor, part[column] * state.new_factor);
     }
     float factor, sum = with_sink(a, state.most, state.sum, head, factor);
     return divide(y * factor, sum);
@@ -332,27 +332,37 @@ template <int D> DEVICE void tiled(const AttentionF16Args &a) {
             lowest = min_i(lowest, a.position[run_end]), highest = max_i(highest, a.position[run_end]);
         const bool mine[2] = {rows[0].token >= run && rows[0].token < run_end, rows[1].token >= run && rows[1].token < run_end};
         i32 begin = a.window > 0 ? max_i(0, lowest - a.window + 1) / (i32)CHUNK : 0;
+    // Keys of the next chunk come while this one's values are used, and its values while the next keys are.
+    auto fetch = [&](u8 *to, const u16 *cache, i64 head, i64 stride, i32 chunk) {
+        i32 first = chunk * (i32)CHUNK;
+        if (first <= highest) {
+            i32 n_cells = min_i((i32)CHUNK, highest - first + 1), first_cell = a.window > 0 ? lowest - a.window + 1 - first : 0;
+            fetch_rows<D>(to, (const u8 *)cache + head * kv + stride * cell_at(a, sequence, first), stride, first_cell, n_cells);
+        }
+        copy_commit();
+    };
+    barrier();
+    fetch(keys, a.k, a.k_nb[0], a.k_nb[1], begin);
+    fetch(values, a.v, a.v_nb[0], a.v_nb[1], begin);
     for (i32 chunk = begin; chunk * (i32)CHUNK <= highest; chunk++) {
-        i32 first = chunk * (i32)CHUNK, n_cells = min_i((i32)CHUNK, highest - first + 1);
-        i32 first_cell = a.window > 0 ? lowest - a.window + 1 - first : 0;
-        i64 cell = cell_at(a, sequence, first);
-        barrier();
-        fetch_rows<D>(keys, (const u8 *)a.k + a.k_nb[0] * kv + a.k_nb[1] * cell, a.k_nb[1], first_cell, n_cells);
-        copy_commit();
-        fetch_rows<D>(values, (const u8 *)a.v + a.v_nb[0] * kv + a.v_nb[1] * cell, a.v_nb[1], first_cell, n_cells);
-        copy_commit();
+        i32 first = chunk * (i32)CHUNK;
         copy_wait<1>();
         barrier();
         float s[8][4], m[2] = {NONE, NONE};
+        // Chunks that every row sees whole, as most are, need no questions asked of each logit.
+        const bool whole = run == t_first && run_end == t_last + 1 && first + (i32)CHUNK - 1 <= lowest && a.window <= 0 && a.cap <= 0;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             logits<D>(s[n], q, keys + 8 * n * STRIDE, STRIDE);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                s[n][e] = mine[e / 2] ? seen(a, s[n][e], first + (i32)(8 * n + 2 * c) + e % 2, rows[e / 2].position) : NONE;
+                if (whole) s[n][e] = s[n][e] * a.scale;
+                else s[n][e] = mine[e / 2] ? seen(a, s[n][e], first + (i32)(8 * n + 2 * c) + e % 2, rows[e / 2].position) : NONE;
                 m[e / 2] = maximum(m[e / 2], s[n][e]);
             }
         }
+        barrier();
+        fetch(keys, a.k, a.k_nb[0], a.k_nb[1], chunk + 1);
         u32 p[4][4];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -368,7 +378,7 @@ template <int D> DEVICE void tiled(const AttentionF16Args &a) {
             }
             state[i].add(m[i], all);
         }
-        copy_wait<0>();
+        copy_wait<1>();
         barrier();
         // Half of the columns at a time: the chunk's own sum is a register file of its own.
 #pragma unroll
@@ -380,9 +390,11 @@ template <int D> DEVICE void tiled(const AttentionF16Args &a) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     float *y = &out[half * (D / 16) + n][e];
-                    *y = *y * state[e / 2].old_factor + part[n][e] * state[e / 2].new_factor;
+                    *y = fused(*y, state[e / 2].old_factor, part[n][e] * state[e / 2].new_factor);
                 }
         }
+        barrier();
+        fetch(values, a.v, a.v_nb[0], a.v_nb[1], chunk + 1);
     }
     }
 #pragma unroll
