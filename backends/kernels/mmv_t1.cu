@@ -3,5 +3,5 @@
 #include "mmv.h"
 
 #define MMV(name, F) \
-    KERNEL LAUNCH_BOUNDS(128, 5) mmv_##name##_t1(MatMulArgs args) { mmv<F, 1>(args); }
+    KERNEL LAUNCH_BOUNDS(128, 4) mmv_##name##_t1(MatMulArgs args) { mmv<F, 1>(args); }
 EACH_FORMAT(MMV)
