@@ -144,7 +144,7 @@ fn sections<'d, R: ReadRef<'d>>(
             let path = |list: &[u8]| name(list).split(':').map(str::to_owned).collect::<Vec<_>>();
             match entry.d_tag(endian) {
                 elf::DT_NEEDED | elf::DT_AUDIT | elf::DT_DEPAUDIT | elf::DT_AUXILIARY | elf::DT_FILTER => {
-                    facts.needed.push(name(entry.string(endian, strings)?))
+                    facts.needed.push(name(entry.string(endian, strings)?));
                 }
                 elf::DT_SONAME => facts.soname = Some(name(entry.string(endian, strings)?)),
                 elf::DT_RPATH => facts.rpath = path(entry.string(endian, strings)?),

@@ -381,4 +381,68 @@ mod tests {
             assert_eq!(targets(&bytes), "gfx1101 gfx906", "{shift}");
         }
     }
+
+    /// What clang makes of an empty kernel for an AMD target; `None` (said) where there is no clang.
+    fn compiled(folder: &std::path::Path, target: &str, flags: &[&str]) -> Option<Vec<u8>> {
+        let (source, object) = (folder.join("k.cpp"), folder.join("k.out"));
+        fs_err::write(&source, "extern \"C\" __attribute__((KERNEL)) void k(int *p) { *p = 1; }\n").unwrap();
+        let mut clang = std::process::Command::new("clang-19");
+        clang.args(flags).args(["-O1", "-o"]).arg(&object).arg(&source);
+        match clang.output() {
+            Err(_) => println!("skipped: clang-19 is not here"),
+            Ok(output) if !output.status.success() => {
+                println!(
+                    "skipped: clang-19 compiles nothing for {target}: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+            }
+            Ok(_) => return Some(fs_err::read(object).unwrap()),
+        }
+        None
+    }
+
+    fn amd(folder: &std::path::Path, target: &str) -> Option<Vec<u8>> {
+        let chip = format!("-mcpu={target}");
+        let kernel = "-DKERNEL=amdgpu_kernel";
+        compiled(
+            folder,
+            target,
+            &["-x", "c++", "--target=amdgcn-amd-amdhsa", &chip, kernel, "-nogpulib", "-fuse-ld=lld-19"],
+        )
+    }
+
+    #[test]
+    fn compiled_code_names_its_target_also_bundled_compressed_and_linked_into_a_library() {
+        let folder = tempfile::tempdir().unwrap();
+        let chips = ["gfx906", "gfx906:sramecc+:xnack-", "gfx90a:xnack+", "gfx942", "gfx1100", "gfx1101", "gfx1201"];
+        let mut all = Vec::new();
+        for chip in chips {
+            let Some(object) = amd(folder.path(), chip) else { return };
+            assert_eq!(targets(&object), chip);
+            all.extend(object);
+        }
+        let mut expected = chips;
+        expected.sort_unstable();
+        let content = zstd::encode_all(all.as_slice(), 3).unwrap();
+        let mut bundle = [COMPRESSED, &[3, 0, 1, 0]].concat();
+        bundle.extend((32 + content.len() as u64).to_le_bytes());
+        bundle.extend((all.len() as u64).to_le_bytes());
+        bundle.extend([0; 8]);
+        bundle.extend(content);
+        fs_err::write(folder.path().join("bundle"), bundle).unwrap();
+        let source = folder.path().join("l.s");
+        fs_err::write(&source, ".section .hip_fatbin,\"a\"\n.p2align 12\n.incbin \"bundle\"\n").unwrap();
+        let mut clang = std::process::Command::new("clang-19");
+        clang.args(["-shared", "-nostdlib", "-o", "l.so", "l.s"]).current_dir(folder.path());
+        assert!(clang.status().unwrap().success());
+        assert_eq!(targets(&fs_err::read(folder.path().join("l.so")).unwrap()), expected.join(" "));
+    }
+
+    #[test]
+    fn compiled_ptx_names_its_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ["-x", "c++", "--target=nvptx64-nvidia-cuda", "-march=sm_80", "-DKERNEL=nvptx_kernel", "-S"];
+        let Some(text) = compiled(folder.path(), "sm_80", &flags) else { return };
+        assert_eq!(targets(&text), "compute_80");
+    }
 }

@@ -5,7 +5,7 @@
 //! What it is not: a check of who wrote the list. A signature around one is named in the notes and
 //! not checked. `strata verify-package --sums` calls this.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
@@ -105,6 +105,7 @@ pub fn parse(bytes: &[u8]) -> Sums {
     let mut sums = Sums::default();
     let text = decoded(bytes);
     let mut seen: BTreeMap<Vec<u8>, Sha256Digest> = BTreeMap::new();
+    let mut contradicted: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut part = Part::List;
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -125,19 +126,24 @@ pub fn parse(bytes: &[u8]) -> Sums {
         match entry(line) {
             Ok((name, digest)) => {
                 if let Some(name) = &name
-                    && seen.insert(name.clone(), digest).is_some_and(|before| before != digest)
+                    && seen.insert(undotted(name).to_vec(), digest).is_some_and(|before| before != digest)
                 {
                     sums.unreadable.push(UnreadLine { line: index + 1, why: Unread::Contradiction });
-                    // Neither digest of a name that has two is believed.
-                    sums.entries.retain(|entry| entry.name.as_ref() != Some(name));
-                    continue;
+                    contradicted.insert(undotted(name).to_vec());
                 }
                 sums.entries.push(SumEntry { line: index + 1, name, digest });
             }
             Err(why) => sums.unreadable.push(UnreadLine { line: index + 1, why }),
         }
     }
+    // No digest of a name that has two is believed, however often one of them comes.
+    sums.entries.retain(|entry| entry.name.as_deref().is_none_or(|name| !contradicted.contains(undotted(name))));
     sums
+}
+
+/// `./a` is `a`.
+fn undotted(name: &[u8]) -> &[u8] {
+    name.strip_prefix(b"./").unwrap_or(name)
 }
 
 /// Reads a list from a file of at most [`MAX_LIST_BYTES`].
@@ -203,10 +209,10 @@ fn compare(path: &Path, expected: Sha256Digest) -> SumResult {
 
 fn expected_for(sums: &Sums, folder: &Path, path: &Path, files: usize) -> Option<Sha256Digest> {
     let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
-    let plain = |name: &[u8]| name.strip_prefix(b"./").unwrap_or(name).to_vec();
-    let below = plain(&bytes(path.strip_prefix(folder).unwrap_or(path)));
+    let below = bytes(path.strip_prefix(folder).unwrap_or(path));
     let named = |wanted: &[u8]| {
-        let mut found = sums.entries.iter().filter(|entry| entry.name.as_deref().map(plain).as_deref() == Some(wanted));
+        let mut found =
+            sums.entries.iter().filter(|entry| entry.name.as_deref().map(undotted) == Some(undotted(wanted)));
         found.next().map(|entry| entry.digest)
     };
     if let Some(digest) = named(&below) {

@@ -158,3 +158,12 @@ fn the_stock_tool_is_understood() {
         assert!(all.iter().all(|check| check.result == SumResult::Verified), "{flags:?}: {all:?}");
     }
 }
+
+#[test]
+fn a_name_with_two_digests_is_not_believed_however_often_one_comes() {
+    for text in [format!("{ONE}  a\n{TWO}  a\n{TWO}  a\n"), format!("{ONE}  a\n{TWO}  ./a\n{TWO}  a\n{ONE}  a\n")] {
+        let sums = parse(text.as_bytes());
+        assert!(sums.entries.is_empty(), "{sums:?}");
+        assert!(sums.unreadable.iter().any(|line| line.why == Unread::Contradiction));
+    }
+}
