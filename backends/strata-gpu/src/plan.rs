@@ -114,6 +114,7 @@ impl Sizes {
             + self.offsets
             + self.sorted
             + self.partial
+            + self.done
     }
 
     fn widened_at(&self, base: u64) -> u64 {
