@@ -16,7 +16,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 /// Most entries that are read of one archive.
 pub const MAX_ENTRIES: usize = 400_000;
 /// Most bytes of a zip's central directory.
-pub const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
+pub const MAX_DIRECTORY_BYTES: u64 = 40 << 20;
 /// Longest name, link target or pax header, in bytes.
 pub(crate) const MAX_NAME_BYTES: u64 = 64 << 10;
 
@@ -162,15 +162,139 @@ fn compressed_fault(stopped: Stopped) -> Stopped {
 /// Reads to the end, which makes a decompressor check its checksum, and tells of bytes that are left.
 fn nothing_behind(reader: &mut dyn Read, sink: &mut dyn Sink, what: &str) -> Result<(), Stopped> {
     // As much as anybody's blocking factor pads; the rest is counted as "more" without being read.
-    let count = io::copy(&mut reader.take(1 << 20), &mut io::sink()).map_err(|error| compressed_fault(error.into()))?;
-    if count > 0 {
-        // Tools fill the last record of an archive with empty blocks.
-        let oddity = if what == PADDED { Oddity::Form } else { Oddity::Structure };
-        sink.odd(
-            None,
-            oddity,
-            format!("{count}{} bytes lie behind {what}", if count == 1 << 20 { " or more" } else { "" }),
-        );
+    let mut behind = Behind { bytes: 0, empty: true };
+    io::copy(&mut reader.take(MAX_PADDING), &mut behind).map_err(|error| compressed_fault(error.into()))?;
+    if behind.bytes > 0 {
+        // Tools fill the last record of an archive with empty blocks; anything else there is for readers
+        // that go on behind the end.
+        let padding = what == PADDED && behind.empty && behind.bytes < MAX_PADDING;
+        let oddity = if padding { Oddity::Form } else { Oddity::Structure };
+        let more = if behind.bytes == MAX_PADDING { " or more" } else { "" };
+        sink.odd(None, oddity, format!("{}{more} bytes lie behind {what}", behind.bytes));
     }
     Ok(())
+}
+
+/// Most bytes behind an archive's end that are read.
+const MAX_PADDING: u64 = 1 << 20;
+
+/// Counts bytes, and whether all are 0.
+struct Behind {
+    bytes: u64,
+    empty: bool,
+}
+
+impl io::Write for Behind {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len() as u64;
+        self.empty &= bytes.iter().all(|byte| *byte == 0);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive_write::{TarEncoder, ZipEncoder};
+    use std::io::Write;
+    use strata_manifest::FileMode;
+
+    /// Collects what it is told.
+    #[derive(Default)]
+    struct Told {
+        entries: Vec<(String, u64)>,
+        odd: Vec<(Oddity, String)>,
+    }
+
+    impl Sink for Told {
+        fn entry(&mut self, entry: &Entry, content: &mut dyn Read) -> io::Result<()> {
+            io::copy(content, &mut io::sink())?;
+            self.entries.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.size));
+            Ok(())
+        }
+
+        fn odd(&mut self, _entry: Option<&[u8]>, oddity: Oddity, what: String) {
+            self.odd.push((oddity, what));
+        }
+    }
+
+    fn told(container: Container, bytes: &[u8]) -> Told {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        let mut told = Told::default();
+        read(&file, container, &mut told).unwrap();
+        told
+    }
+
+    fn structure(told: &Told, word: &str) -> bool {
+        told.odd.iter().any(|(oddity, what)| *oddity == Oddity::Structure && what.contains(word))
+    }
+
+    fn tar() -> Vec<u8> {
+        let mut tar = TarEncoder::new(Vec::new(), 1_700_000_000);
+        tar.folder("x/").unwrap();
+        tar.file("x/a", 5, FileMode::Plain, &mut &b"hello"[..]).unwrap();
+        tar.finish().unwrap()
+    }
+
+    /// A header like the first of `tar`, with another kind and size, and its content.
+    fn header(tar: &[u8], kind: u8, content: &[u8]) -> Vec<u8> {
+        let mut header = tar[..512].to_vec();
+        header[156] = kind;
+        header[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        header.extend_from_slice(content);
+        header.resize(header.len().next_multiple_of(512), 0);
+        header
+    }
+
+    #[test]
+    fn what_readers_of_tar_disagree_about_is_told() {
+        let sound = told(Container::Tar, &tar());
+        assert_eq!(sound.entries, [("x/".to_owned(), 0), ("x/a".to_owned(), 5)]);
+        assert!(sound.odd.is_empty(), "{:?}", sound.odd);
+
+        // A folder with a size: whoever skips it does not see the file behind it.
+        let hidden = [header(&tar(), b'5', &[]), tar()[512..].to_vec()].concat();
+        let mut sized = hidden.clone();
+        sized[..512].copy_from_slice(&header(&tar(), b'5', &[1; 512])[..512]);
+        let sized = told(Container::Tar, &sized);
+        assert!(structure(&sized, "is no file"), "{:?}", sized.odd);
+        assert_eq!(sized.entries.len(), 2);
+
+        for (record, word) in [("26 GNU.sparse.name=x/evil\n", "sparse"), ("15 path=x/evil\n", "")] {
+            let with = |kind| [header(&tar(), kind, record.as_bytes()), tar()].concat();
+            assert_eq!(structure(&told(Container::Tar, &with(b'x')), "sparse"), word == "sparse", "{record}");
+            assert!(structure(&told(Container::Tar, &with(b'g')), "global"), "{record}");
+        }
+        let comment = [header(&tar(), b'g', b"17 comment=hello\n"), tar()].concat();
+        assert!(!structure(&told(Container::Tar, &comment), ""));
+
+        // Padding is a tool's habit; a second archive behind the first is none.
+        assert!(!structure(&told(Container::Tar, &[tar(), vec![0; 9216]].concat()), ""));
+        assert!(structure(&told(Container::Tar, &[tar(), tar()].concat()), "behind"));
+    }
+
+    #[test]
+    fn a_second_name_in_a_zip_is_told() {
+        let mut zip = ZipEncoder::new(Vec::new(), 1_700_000_000);
+        zip.file("a", 0, FileMode::Plain, &mut || Ok(Box::new(io::empty()))).unwrap();
+        let sound = zip.finish().unwrap();
+        assert!(told(Container::Zip, &sound).odd.is_empty());
+        // The unicode path field: version 1, a checksum, another name.
+        let field = b"\x75\x70\x06\0\x01\0\0\0\0b";
+        let directory = sound.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
+        let end = sound.windows(4).position(|window| window == b"PK\x05\x06").unwrap();
+        let mut with = [&sound[..end], field, &sound[end..]].concat();
+        with[directory + 30] = field.len() as u8;
+        with[end + field.len() + 12] += field.len() as u8;
+        let found = told(Container::Zip, &with);
+        assert!(structure(&found, "second name"), "{:?}", found.odd);
+    }
 }

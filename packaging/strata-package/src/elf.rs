@@ -14,6 +14,12 @@ use std::io::{self, Read, Seek, SeekFrom};
 pub const MAX_READ_BYTES: u64 = 48 << 20;
 /// Longest name that is kept, in bytes.
 const MAX_NAME: usize = 1024;
+/// Most libraries, and most versions, that a file may ask for.
+const MAX_ASKED: usize = 2000;
+/// Names of exports that are kept; of more, only how many.
+const MAX_EXPORTS: usize = 32;
+/// Longest build record, in bytes.
+const MAX_RECORD: usize = 64 << 10;
 
 /// What an ELF file asks of the machine that it is loaded on.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the file format")]
@@ -35,8 +41,10 @@ pub struct ElfFacts {
     pub versions: Vec<(String, String)>,
     /// JSON of the build record in its note.
     pub record: Option<String>,
-    /// Names that it defines for others.
+    /// Names that it defines for others, the first of them.
     pub exports: Vec<String>,
+    /// How many it defines.
+    pub export_count: usize,
     /// Its stack may hold code: it says so, or does not say that it may not.
     pub executable_stack: bool,
     /// Code is changed while it is loaded.
@@ -45,6 +53,18 @@ pub struct ElfFacts {
     pub static_tls: bool,
     /// Whether it is a library or a position-independent program, which say the same in their header.
     pub dynamic: bool,
+}
+
+impl ElfFacts {
+    /// About how much memory they take.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let names = [&self.needed, &self.rpath, &self.runpath, &self.exports];
+        let of = |name: &String| name.len() + 32;
+        let names: usize = names.into_iter().flatten().map(of).sum();
+        let versions: usize = self.versions.iter().map(|(library, version)| of(library) + of(version)).sum();
+        let record = self.record.as_ref().map_or(0, String::len);
+        500 + names + versions + record
+    }
 }
 
 /// Reads a file. `None`: not an ELF file, or one of a GPU. The error is a sentence's end.
@@ -87,6 +107,9 @@ fn facts<'d>(data: impl ReadRef<'d>) -> Result<Option<ElfFacts>, String> {
     let mut seen = Tables::default();
     sections(header, endian, data, &mut facts, &mut seen).map_err(text)?;
     seen.are_the_loaders(header, endian, data)?;
+    if facts.needed.len().max(facts.versions.len()) > MAX_ASKED {
+        return Err(format!("it asks for more than {MAX_ASKED} libraries or versions"));
+    }
     Ok(Some(facts))
 }
 
@@ -108,7 +131,7 @@ fn segments<'d, R: ReadRef<'d>>(
         }
         if let Some(mut notes) = segment.notes(endian, data)? {
             while let Some(note) = notes.next()? {
-                if note.name() == b"Strata" {
+                if note.name() == b"Strata" && note.desc().len() <= MAX_RECORD {
                     facts.record = Some(String::from_utf8_lossy(note.desc()).into_owned());
                 }
             }
@@ -141,7 +164,14 @@ fn sections<'d, R: ReadRef<'d>>(
         let strings = table.strings(endian, data, strings)?;
         // The loader stops at the first empty entry.
         for entry in dynamic.iter().take_while(|entry| entry.d_tag(endian) != elf::DT_NULL) {
-            let path = |list: &[u8]| name(list).split(':').map(str::to_owned).collect::<Vec<_>>();
+            let path = |list: &[u8]| {
+                // What is not read whole leads nowhere that could be judged.
+                let rest = (list.len() > MAX_NAME).then(|| format!("({} bytes in all)", list.len()));
+                name(list).split(':').map(str::to_owned).chain(rest).collect::<Vec<_>>()
+            };
+            if facts.needed.len() > MAX_ASKED {
+                break;
+            }
             match entry.d_tag(endian) {
                 elf::DT_NEEDED | elf::DT_AUDIT | elf::DT_DEPAUDIT | elf::DT_AUXILIARY | elf::DT_FILTER => {
                     facts.needed.push(name(entry.string(endian, strings)?));
@@ -163,7 +193,9 @@ fn sections<'d, R: ReadRef<'d>>(
         let strings = table.strings(endian, data, strings)?;
         while let Some((need, mut versions)) = needs.next()? {
             let library = name(need.file(endian, strings)?);
-            while let Some(version) = versions.next()? {
+            while let Some(version) = versions.next()?
+                && facts.versions.len() <= MAX_ASKED
+            {
                 facts.versions.push((library.clone(), name(version.name(endian, strings)?)));
             }
         }
@@ -173,7 +205,10 @@ fn sections<'d, R: ReadRef<'d>>(
         let public = matches!(symbol.st_bind(), elf::STB_GLOBAL | elf::STB_WEAK | elf::STB_GNU_UNIQUE)
             && matches!(symbol.st_visibility(), elf::STV_DEFAULT | elf::STV_PROTECTED);
         if public && symbol.st_shndx(endian) != elf::SHN_UNDEF {
-            facts.exports.push(name(symbol.name(endian, symbols.strings())?));
+            facts.export_count += 1;
+            if facts.exports.len() < MAX_EXPORTS {
+                facts.exports.push(name(symbol.name(endian, symbols.strings())?));
+            }
         }
     }
     Ok(())

@@ -42,6 +42,11 @@ pub struct GpuFacts {
 }
 
 impl GpuFacts {
+    /// About how much memory they take.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.targets.iter().chain(&self.unreadable).map(|text| text.len() + 64).sum()
+    }
+
     fn add(&mut self, target: Result<String, String>) {
         if self.targets.len() + self.unreadable.len() < MAX_TARGETS {
             match target {

@@ -7,6 +7,8 @@ use crate::archive_write::tar_header;
 use std::io::{self, Read};
 
 const BLOCK: usize = 512;
+/// Keys of GNU's sparse files, which give an entry another name and another size.
+const SPARSE: &[u8] = b"GNU.sparse.";
 
 /// What came before an entry's own header and changes it.
 #[derive(Default)]
@@ -83,8 +85,13 @@ fn one(
     };
     let mode = number(&block[100..108]).ok_or_else(|| damaged(block, "its mode cannot be read"))? as u32 & 0o7777;
     let mtime = number(&block[136..148]);
-    // Links carry a size in some writers, and no content.
-    let content = if matches!(kind, Kind::Symlink(_) | Kind::HardLink(_)) { 0 } else { size };
+    // Only files have content. Some writers give links a size all the same, and some readers skip as many
+    // bytes then, others none: they see different archives.
+    let content = if kind == Kind::File || block[156] == b'S' { size } else { 0 };
+    if content != size {
+        let what = format!("it is no file and is said to have {size} bytes");
+        sink.odd(Some(&name), Oddity::Structure, what);
+    }
     let entry = Entry { name, kind, size: content, mode, mtime };
     let mut raw = overrides.raw;
     raw.extend_from_slice(block);
@@ -191,7 +198,13 @@ fn apply(kind: u8, data: &[u8], overrides: &mut Overrides, sink: &mut dyn Sink) 
     match kind {
         b'L' => overrides.name = Some(text(data)),
         b'K' => overrides.link = Some(text(data)),
-        b'g' => sink.odd(None, Oddity::Form, "it holds a global pax header".to_owned()),
+        b'g' => {
+            // Of all entries that follow: some readers believe these, others do not.
+            let changes = |key: &[u8]| matches!(key, b"path" | b"linkpath" | b"size") || key.starts_with(SPARSE);
+            let oddity =
+                if pax_records(data)?.iter().any(|(key, _)| changes(key)) { Oddity::Structure } else { Oddity::Form };
+            sink.odd(None, oddity, "it holds a global pax header".to_owned());
+        }
         _ => {
             for (key, value) in pax_records(data)? {
                 match key.as_slice() {
@@ -201,6 +214,10 @@ fn apply(kind: u8, data: &[u8], overrides: &mut Overrides, sink: &mut dyn Sink) 
                         let size = std::str::from_utf8(&value).ok().and_then(|size| size.parse().ok());
                         overrides.size =
                             Some(size.ok_or_else(|| Stopped::Damaged("a pax size cannot be read".to_owned()))?);
+                    }
+                    key if key.starts_with(SPARSE) => {
+                        let what = "a pax header names or maps a sparse file, which readers see differently";
+                        sink.odd(overrides.name.as_deref(), Oddity::Structure, what.to_owned());
                     }
                     // Times, owners and the like change nothing that is checked; the header comparison tells.
                     _ => {}

@@ -164,10 +164,28 @@ fn central<'a>(bytes: &'a [u8], sink: &mut dyn Sink) -> Result<(Central, &'a [u8
             *value = long_values.next().ok_or_else(bad)?;
         }
     }
+    extra_fields(extra_bytes, &entry.name, sink);
     if comment > 0 {
         sink.odd(Some(&entry.name), Oddity::Form, "it has a comment".to_owned());
     }
     Ok((entry, behind))
+}
+
+/// Fields that some readers take something from: another name above all.
+fn extra_fields(mut extra: &[u8], name: &[u8], sink: &mut dyn Sink) {
+    const ZIP64: u16 = 1;
+    const UNICODE_PATH: u16 = 0x7075;
+    while extra.len() >= 4 {
+        let (id, size) = (half(extra, 0), usize::from(half(extra, 2)));
+        match id {
+            ZIP64 => {}
+            UNICODE_PATH => {
+                sink.odd(Some(name), Oddity::Structure, "it has a second name, which some readers take".to_owned());
+            }
+            _ => sink.odd(Some(name), Oddity::Form, format!("it has an extra field (0x{id:04x})")),
+        }
+        extra = extra.get(4 + size..).unwrap_or_default();
+    }
 }
 
 /// The values of the zip64 field; empty without one. `None`: the fields do not fill their room.
@@ -204,6 +222,7 @@ fn one(mut file: &File, central: &Central, sink: &mut dyn Sink) -> Result<u64, S
             *value = long_values.next().unwrap_or(*value);
         }
     }
+    extra_fields(&extra, &central.name, sink);
     let same = name == central.name
         && half(&header, 6) == central.flags
         && half(&header, 8) == central.method
@@ -223,6 +242,9 @@ fn one(mut file: &File, central: &Central, sink: &mut dyn Sink) -> Result<u64, S
         return Err(bad("it is encrypted"));
     }
     let kind = kind_of(central);
+    if kind == Kind::Folder && central.size > 0 {
+        sink.odd(Some(&central.name), Oddity::Structure, format!("it is a folder and has {} bytes", central.size));
+    }
     let entry = |kind| Entry {
         name: central.name.clone(),
         kind,

@@ -7,9 +7,12 @@ use crate::gpu::{self, GpuFacts};
 use memchr::memmem;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Documents up to this size are kept as text.
 const MAX_KEPT_TEXT: u64 = 8 << 20;
+/// Texts and facts that are kept of one package, in bytes: a hostile one has as many as it likes.
+const MAX_KEPT: u64 = 64 << 20;
 const BUFFER: usize = 512 << 10;
 
 /// What is known of a file's content.
@@ -24,11 +27,27 @@ pub(super) struct Content {
     pub(super) build_path: Option<String>,
 }
 
-/// Whether rules look at the text of a file with this name.
+/// Room for what is kept of one package's contents.
+#[derive(Debug)]
+pub(super) struct Room(AtomicU64);
+
+impl Room {
+    pub(super) fn new() -> Room {
+        Room(AtomicU64::new(MAX_KEPT))
+    }
+
+    /// Takes so much of it; `false`: there is not so much left, and what was asked for is not kept.
+    fn take(&self, bytes: usize) -> bool {
+        let left = |left: u64| left.checked_sub(bytes as u64);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+    }
+}
+
+/// Whether rules look at the text of a file at this path: manifests, descriptors, lists of sums.
 fn is_document(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    let json = std::path::Path::new(name).extension().is_some_and(|extension| extension == "json");
-    json || super::foreign::LISTS.contains(&name)
+    let manifest = path == strata_manifest::COMPONENT_FILE || path.starts_with(super::prefix::COMPONENTS);
+    manifest || name.ends_with(".plugin.json") || super::foreign::LISTS.contains(&path)
 }
 
 /// Whether a file that begins so may hold code.
@@ -39,10 +58,10 @@ fn may_hold_code(head: &[u8], path: &str) -> bool {
 }
 
 /// Hashes a file of a folder and looks at what it is.
-pub(super) fn of_file(file: &File, path: &str, tell: &dyn Fn(u64)) -> io::Result<Content> {
+pub(super) fn of_file(file: &File, path: &str, room: &Room, tell: &dyn Fn(u64)) -> io::Result<Content> {
     let mut reader = file;
-    let (digests, head, text) = hash(&mut reader, path, &mut |bytes| tell(bytes.len() as u64), &mut io::sink())?;
-    inspected(digests, &head, text, path, file, 0)
+    let (digests, head, text) = hash(&mut reader, path, room, &mut |bytes| tell(bytes.len() as u64), &mut io::sink())?;
+    inspected(digests, &head, text, path, room, file)
 }
 
 /// Hashes an entry of an archive while it passes; what may hold code is kept in `spool` to be looked at,
@@ -52,6 +71,7 @@ pub(super) fn of_stream(
     path: &str,
     spool: &mut File,
     keep: bool,
+    room: &Room,
     tell: &dyn Fn(u64),
 ) -> io::Result<Content> {
     let start = spool.seek(SeekFrom::End(0))?;
@@ -62,18 +82,18 @@ pub(super) fn of_stream(
     let mut whole = head.as_slice().chain(reader);
     let mut sink = io::sink();
     let into: &mut dyn Write = if wanted { spool } else { &mut sink };
-    let (digests, head, text) = hash(&mut whole, path, &mut |bytes| tell(bytes.len() as u64), into)?;
+    let (digests, head, text) = hash(&mut whole, path, room, &mut |bytes| tell(bytes.len() as u64), into)?;
     if !may_hold_code(&head, path) {
         return Ok(Content { digests, elf: None, gpu: GpuFacts::default(), text, build_path: None });
     }
     // The readers take a file that begins with what they read.
     let content = if start == 0 {
-        inspected(digests, &head, text, path, spool, 0)?
+        inspected(digests, &head, text, path, room, spool)?
     } else {
         let mut own = tempfile::tempfile()?;
         spool.seek(SeekFrom::Start(start))?;
         io::copy(&mut (&mut *spool).take(digests.size), &mut own)?;
-        inspected(digests, &head, text, path, &own, 0)?
+        inspected(digests, &head, text, path, room, &own)?
     };
     if !keep {
         spool.set_len(start)?;
@@ -97,7 +117,13 @@ fn fill(reader: &mut dyn Read, mut buffer: &mut [u8]) -> io::Result<usize> {
 
 type Hashed = (Digests, Vec<u8>, Option<String>);
 
-fn hash(reader: &mut dyn Read, path: &str, tell: &mut dyn FnMut(&[u8]), copy: &mut dyn Write) -> io::Result<Hashed> {
+fn hash(
+    reader: &mut dyn Read,
+    path: &str,
+    room: &Room,
+    tell: &mut dyn FnMut(&[u8]),
+    copy: &mut dyn Write,
+) -> io::Result<Hashed> {
     let mut digester = Digester::new();
     let mut head = Vec::new();
     let mut text = is_document(path).then(Vec::new);
@@ -123,7 +149,7 @@ fn hash(reader: &mut dyn Read, path: &str, tell: &mut dyn FnMut(&[u8]), copy: &m
         copy.write_all(bytes)?;
         tell(bytes);
     }
-    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = text.filter(|bytes| room.take(bytes.len())).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Ok((digester.finish(), head, text))
 }
 
@@ -132,8 +158,8 @@ fn inspected(
     head: &[u8],
     text: Option<String>,
     path: &str,
+    room: &Room,
     mut file: &File,
-    start: u64,
 ) -> io::Result<Content> {
     let mut content = Content { digests, elf: None, gpu: GpuFacts::default(), text, build_path: None };
     if !may_hold_code(head, path) {
@@ -141,11 +167,20 @@ fn inspected(
     }
     if head.starts_with(b"\x7fELF") {
         content.elf = elf::inspect(file).transpose();
+        if let Some(Ok(facts)) = &content.elf
+            && !room.take(facts.kept_bytes())
+        {
+            content.elf = Some(Err("of this package more was read than is kept".to_owned()));
+        }
     }
-    file.seek(SeekFrom::Start(start))?;
+    file.seek(SeekFrom::Start(0))?;
     content.gpu = gpu::scan(&mut io::BufReader::with_capacity(BUFFER, file))?;
+    if !room.take(content.gpu.kept_bytes()) {
+        content.gpu = GpuFacts::default();
+        content.gpu.unreadable.insert("of this package more was read than is kept".to_owned());
+    }
     if matches!(content.elf, Some(Ok(_))) {
-        file.seek(SeekFrom::Start(start))?;
+        file.seek(SeekFrom::Start(0))?;
         content.build_path = build_path(&mut file)?;
     }
     Ok(content)

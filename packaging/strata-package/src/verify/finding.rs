@@ -64,22 +64,41 @@ pub struct Finding {
 impl Finding {
     pub(crate) fn new(code: &'static Code, path: Option<&[u8]>, message: impl Into<String>) -> Self {
         let path = path.map(printable);
-        Finding { code, path, message: message.into(), facts: Vec::new(), bytes: 0, looks_like: None }
+        Finding { code, path, message: bounded(message.into()), facts: Vec::new(), bytes: 0, looks_like: None }
     }
 
     #[must_use]
     pub(crate) fn fact(mut self, name: &'static str, value: impl std::fmt::Display) -> Self {
-        self.facts.push((name, value.to_string()));
+        self.facts.push((name, bounded(value.to_string())));
         self
     }
 }
 
-/// UTF-8 without control characters as it is, everything else escaped.
+/// Longest name that is shown whole, in bytes.
+const MAX_SHOWN: usize = 1200;
+
+/// UTF-8 without control characters as it is, everything else escaped; a very long one cut.
 pub(crate) fn printable(name: &[u8]) -> String {
+    if name.len() > MAX_SHOWN {
+        return format!("{}… ({} bytes)", name[..MAX_SHOWN].escape_ascii(), name.len());
+    }
     match std::str::from_utf8(name) {
         Ok(text) if !text.chars().any(|c| c.is_control() || c == '\\') => text.to_owned(),
         _ => name.escape_ascii().to_string(),
     }
+}
+
+/// A text of a package as it may be shown: of any length, and with anything in it.
+fn bounded(mut text: String) -> String {
+    if text.len() > 4 * MAX_SHOWN {
+        let end = (0..=4 * MAX_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    if text.contains(char::is_control) {
+        return text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    }
+    text
 }
 
 /// How many findings of one code there are, and the bytes of the files that they are about.

@@ -1,7 +1,7 @@
 //! What is in a package: every entry of an archive or a folder with its kind, mode and what is known
 //! of its content. Names, links, twins and the archive's own form are judged here, while it is read.
 
-use super::content::{self, Content};
+use super::content::{self, Content, Room};
 use super::finding::{Finding, Report};
 use super::{Progress, VerifyOptions, names};
 use crate::PackageError;
@@ -21,6 +21,8 @@ use strata_manifest::{COMPONENT_FILE, Component, Document, MAX_DOCUMENT_BYTES};
 
 /// Content that no manifest announced and that is read all the same, in bytes: above it, reading stops.
 const MAX_UNANNOUNCED_BYTES: u64 = 16 << 30;
+/// Bytes of names that are kept of one package.
+const MAX_NAME_BYTES: usize = 48 << 20;
 /// Findings about an archive's form that are told one by one.
 pub(super) const MAX_ODD: usize = 20;
 
@@ -107,6 +109,8 @@ impl Inventory {
             limit: options.reencode_bytes,
             unannounced: 0,
             twins: names::Twins::default(),
+            names: 0,
+            room: Room::new(),
             done: AtomicU64::new(0),
             total: file.metadata()?.len(),
             progress,
@@ -199,8 +203,9 @@ fn walk(
     entries.sort_by_key(fs_err::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        if inventory.items.len() >= MAX_ENTRIES {
-            report.add(Finding::new(PACKAGE_TOO_LARGE, None, format!("more than {MAX_ENTRIES} files")));
+        if inventory.items.len() >= MAX_ENTRIES || twins.bytes() > MAX_NAME_BYTES {
+            let message = format!("more than {MAX_ENTRIES} files, or {MAX_NAME_BYTES} bytes of names");
+            report.add(Finding::new(PACKAGE_TOO_LARGE, None, message));
             return Ok(());
         }
         let metadata = fs_err::symlink_metadata(&path).map_err(unreadable(&path))?;
@@ -262,14 +267,14 @@ fn read_all(root: &Path, files: &[(String, u64)], total: u64, threads: usize, pr
     let mut order: Vec<&(String, u64)> = files.iter().collect();
     order.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
     let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
-    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let (next, done, room) = (AtomicUsize::new(0), AtomicU64::new(0), Room::new());
     let results = Mutex::new(Vec::with_capacity(files.len()));
     let tell = |bytes: u64| progress.bytes(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, 64).min(order.len()) {
             scope.spawn(|| {
                 while let Some((path, _)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let content = open(&root.join(path)).and_then(|file| content::of_file(&file, path, &tell));
+                    let content = open(&root.join(path)).and_then(|file| content::of_file(&file, path, &room, &tell));
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((path.clone(), content));
                 }
             });
@@ -298,6 +303,9 @@ struct ArchiveInventory<'a> {
     /// Bytes of content that no manifest announced.
     unannounced: u64,
     twins: names::Twins,
+    /// Bytes of the names in `inventory.order`.
+    names: usize,
+    room: Room,
     done: AtomicU64,
     total: u64,
     progress: &'a dyn Progress,
@@ -359,7 +367,7 @@ impl ArchiveInventory<'_> {
         // Unpacked bytes against packed ones: the share is a guess, and never above the whole.
         let tell = |bytes: u64| progress.bytes((done.fetch_add(bytes, Ordering::Relaxed) + bytes) / 3, total);
         self.kept += entry.size;
-        content::of_stream(content, path, &mut self.spool, self.keep, &tell).map(Some)
+        content::of_stream(content, path, &mut self.spool, self.keep, &self.room, &tell).map(Some)
     }
 }
 
@@ -367,6 +375,12 @@ impl Sink for ArchiveInventory<'_> {
     fn entry(&mut self, entry: &Entry, content: &mut dyn Read) -> io::Result<()> {
         if self.inventory.mtime.is_none() {
             self.inventory.mtime = entry.mtime;
+        }
+        self.names += entry.name.len();
+        if self.names + self.twins.bytes() > MAX_NAME_BYTES {
+            let message = format!("more than {MAX_NAME_BYTES} bytes of names: reading stopped");
+            self.report.add(Finding::new(PACKAGE_TOO_LARGE, None, message));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
         }
         self.inventory.order.push(super::finding::printable(&entry.name));
         if let Kind::Other(what) = entry.kind {

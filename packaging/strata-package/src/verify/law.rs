@@ -127,13 +127,13 @@ fn properties(path: &str, facts: &ElfFacts, role: Role, report: &mut Report) {
     if role == Role::Plugin && facts.static_tls {
         unsafe_because("it takes room in the static thread-local block");
     }
-    if role == Role::Plugin && facts.exports != [PLUGIN_ENTRY] {
+    if role == Role::Plugin && (facts.export_count != 1 || facts.exports != [PLUGIN_ENTRY]) {
         let shown: Vec<&str> = facts.exports.iter().map(String::as_str).take(8).collect();
         let finding = Finding::new(PLUGIN_EXPORTS, Some(path.as_bytes()), "it does not export just its entry");
         report.add(
             finding
                 .fact("expected", PLUGIN_ENTRY)
-                .fact("got", format!("{} ({})", shown.join(", "), facts.exports.len())),
+                .fact("got", format!("{} ({})", shown.join(", "), facts.export_count)),
         );
     }
 }

@@ -11,6 +11,10 @@ use unicode_normalization::UnicodeNormalization;
 /// Devices of Windows: as a name, and before any suffix.
 const DEVICES: &[&str] = &["con", "prn", "aux", "nul", "conin$", "conout$"];
 
+/// Longest path in a package, and most folders deep: more than anybody's tools take everywhere.
+const MAX_PATH_BYTES: usize = 1024;
+const MAX_PARTS: usize = 33;
+
 /// Why this is no name for something in a package; `None`: it is one.
 pub(super) fn fault(name: &[u8]) -> Option<String> {
     let Ok(text) = std::str::from_utf8(name) else { return Some("it is not UTF-8".to_owned()) };
@@ -33,8 +37,11 @@ pub(super) fn fault(name: &[u8]) -> Option<String> {
     if let Some(c) = text.chars().find(|c| r#":*?"<>|"#.contains(*c)) {
         return Some(format!("it holds `{c}`, which has a meaning on some machines"));
     }
-    if text.len() > 4096 {
-        return Some("it has more than 4096 bytes".to_owned());
+    if text.len() > MAX_PATH_BYTES {
+        return Some(format!("it has more than {MAX_PATH_BYTES} bytes"));
+    }
+    if text.split('/').count() > MAX_PARTS {
+        return Some(format!("it lies more than {MAX_PARTS} folders deep"));
     }
     text.split('/').find_map(part_fault)
 }
@@ -71,9 +78,16 @@ pub(super) struct Twins {
     entries: HashMap<String, Vec<u8>>,
     /// Folders that names lie in, with or without an entry of their own.
     folders: HashMap<String, Vec<u8>>,
+    /// Bytes of all these names.
+    bytes: usize,
 }
 
 impl Twins {
+    /// Bytes of the names that were met.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The name seen before that this entry is the twin of.
     pub(super) fn other(&mut self, name: &[u8]) -> Option<Vec<u8>> {
         let folded: String = String::from_utf8_lossy(name).nfkc().flat_map(char::to_lowercase).nfkc().collect();
@@ -83,9 +97,14 @@ impl Twins {
         for (depth, (end, _)) in folded.match_indices('/').enumerate() {
             let (folder, original) = (&folded[..end], prefix_of(name, depth));
             let entry = self.entries.get(folder).and_then(|first| differs(first, &original));
-            let first = self.folders.entry(folder.to_owned()).or_insert_with(|| original.clone());
+            let bytes = &mut self.bytes;
+            let first = self.folders.entry(folder.to_owned()).or_insert_with(|| {
+                *bytes += 2 * folder.len();
+                original.clone()
+            });
             found = found.or(entry).or_else(|| differs(first, &original));
         }
+        self.bytes += 2 * name.len();
         self.entries.insert(folded, name.to_vec()).or(found)
     }
 }

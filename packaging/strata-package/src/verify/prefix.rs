@@ -14,7 +14,7 @@ use strata_diag::catalogue::packages::{
 use strata_manifest::{Component, Document, Receipt, Sha256Digest};
 
 const RECEIPT_FILE: &str = "receipt.json";
-const COMPONENTS: &str = "components/";
+pub(super) const COMPONENTS: &str = "components/";
 
 /// The folder to look at when `target` is a prefix with generations, or one generation.
 pub(super) fn generation(target: &Path) -> Option<PathBuf> {
