@@ -66,51 +66,49 @@ struct SortArgs {
     const i32 *table;
     // [n_experts + 1]: where the slots of each expert begin.
     i32 *offsets;
-    // [n_slots]: slots by expert, in rising order within one.
+    // [n_slots]: slots by expert. Their order within one differs from run to run; no result depends on it.
     i32 *sorted_rows;
     i32 n_slots;
     i32 n_experts;
 };
 
-// One work-item owns one expert in turn and walks all slots: the order within an expert is the slots' own, so that no run differs
-// from another. Slots are few (tokens · choices) and read by all lanes at once.
 KERNEL LAUNCH_BOUNDS(1024, 1) moes(SortArgs a) {
     grid_release();
     grid_wait();
-    SHARED i32 ids[1024];
+    // Slots of each expert, then the next free place of each.
     i32 *counts = (i32 *)dynamic_shared();
-    const i32 n_experts = a.n_experts;
-    for (i32 e = (i32)tid(); e <= n_experts; e += 1024) counts[e] = 0;
+    SHARED i32 sums[32];
+    const i32 n_experts = a.n_experts, me = (i32)tid();
+    for (i32 e = me; e < n_experts; e += 1024) counts[e] = 0;
     barrier();
-    for (i32 pass = 0; pass < 2; pass++) {
-        // In the second pass counts[e] is the next free place of expert e.
-        for (i32 first = 0; first < a.n_slots; first += 1024) {
-            i32 slot = first + (i32)tid();
-            if (slot < a.n_slots) ids[tid()] = a.ids[slot];
-            barrier();
-            i32 n = min_i(1024, a.n_slots - first);
-            for (i32 e = (i32)tid(); e < n_experts; e += 1024) {
-                i32 count = counts[e];
-                for (i32 i = 0; i < n; i++) {
-                    if (ids[i] != e) continue;
-                    if (pass) a.sorted_rows[count] = first + i;
-                    count++;
-                }
-                counts[e] = count;
-            }
-            barrier();
+    for (i32 slot = me; slot < a.n_slots; slot += 1024) __atomic_fetch_add(counts + a.ids[slot], 1, __ATOMIC_RELAXED);
+    barrier();
+    i32 before = 0;
+    for (i32 first = 0; first < n_experts; first += 1024) {
+        const i32 e = first + me, count = e < n_experts ? counts[e] : 0;
+        // Inclusive sums over 32 lanes, then over the groups.
+        i32 sum = count;
+        for (u32 d = 1; d < LANES; d *= 2) {
+            i32 other = shfl_i(sum, lane() >= d ? lane() - d : lane());
+            if (lane() >= d) sum += other;
         }
-        if (pass == 0 && tid() == 0) {
-            i32 sum = 0;
-            for (i32 e = 0; e < n_experts; e++) {
-                i32 count = counts[e];
-                counts[e] = sum, a.offsets[e] = sum;
-                sum += count;
-            }
-            a.offsets[n_experts] = sum;
+        if (lane() == LANES - 1) sums[group()] = sum;
+        barrier();
+        i32 total = before;
+        for (u32 g = 0; g < 32; g++) {
+            if (g < group()) sum += sums[g];
+            total += sums[g];
         }
+        if (e < n_experts) {
+            a.offsets[e] = before + sum - count;
+            counts[e] = before + sum - count;
+        }
+        before = total;
         barrier();
     }
+    if (me == 0) a.offsets[n_experts] = before;
+    for (i32 slot = me; slot < a.n_slots; slot += 1024)
+        a.sorted_rows[__atomic_fetch_add(counts + a.ids[slot], 1, __ATOMIC_RELAXED)] = slot;
 }
 
 #define MOE(name, F) \
