@@ -2,7 +2,9 @@
 
 use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use strata_manifest::{CHUNK_BYTES, Sha256Digest};
 
 /// A reader that hashes all it gives.
@@ -53,6 +55,8 @@ pub(crate) struct Digester {
     rest: [u8; BLOCK],
     chunks: Vec<Sha256Digest>,
     size: u64,
+    /// Whether pieces are hashed too; else somebody else does that.
+    pieces: bool,
 }
 
 const BLOCK: usize = 64;
@@ -61,7 +65,19 @@ const TURN: usize = 2;
 
 impl Digester {
     pub(crate) fn new() -> Self {
-        Digester { whole: State::new(), piece: State::new(), rest: [0; BLOCK], chunks: Vec::new(), size: 0 }
+        Digester {
+            whole: State::new(),
+            piece: State::new(),
+            rest: [0; BLOCK],
+            chunks: Vec::new(),
+            size: 0,
+            pieces: true,
+        }
+    }
+
+    /// Hashes the whole only; its digests name no pieces.
+    pub(crate) fn of_whole() -> Self {
+        Digester { pieces: false, ..Digester::new() }
     }
 
     pub(crate) fn update(&mut self, mut bytes: &[u8]) {
@@ -85,6 +101,10 @@ impl Digester {
 
     /// Takes whole blocks that begin at byte `at`; says where they end.
     fn blocks(&mut self, mut at: u64, mut blocks: &[[u8; BLOCK]]) -> u64 {
+        if !self.pieces {
+            self.whole.take(blocks);
+            return at + (blocks.len() * BLOCK) as u64;
+        }
         while !blocks.is_empty() {
             let room = (CHUNK_BYTES - at % CHUNK_BYTES) / BLOCK as u64;
             let (now, later) = blocks.split_at(blocks.len().min(room as usize));
@@ -111,12 +131,35 @@ impl Digester {
 
     pub(crate) fn finish(mut self) -> Digests {
         let rest = &self.rest[..(self.size % BLOCK as u64) as usize];
-        if self.size <= CHUNK_BYTES {
+        if self.size <= CHUNK_BYTES || !self.pieces {
             self.chunks.clear();
         } else if !self.size.is_multiple_of(CHUNK_BYTES) {
             self.chunks.push(self.piece.finish(rest, self.size % CHUNK_BYTES));
         }
         Digests { size: self.size, sha256: self.whole.finish(rest, self.size), chunks: self.chunks }
+    }
+}
+
+/// The digests of a file's pieces, read at their places: another thread may hash the whole meanwhile.
+pub(crate) fn pieces_of(file: &File) -> io::Result<Vec<Sha256Digest>> {
+    let mut buffer = vec![0; 256 << 10];
+    let (mut chunks, mut hasher, mut at) = (Vec::new(), Sha256::new(), 0_u64);
+    loop {
+        let count = match file.read_at(&mut buffer, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        let (now, later) = buffer[..count].split_at(count.min((CHUNK_BYTES - at % CHUNK_BYTES) as usize));
+        hasher.update(now);
+        at += count as u64;
+        let full = at.is_multiple_of(CHUNK_BYTES) || !later.is_empty();
+        if count > 0 && full || count == 0 && !at.is_multiple_of(CHUNK_BYTES) {
+            chunks.push(Sha256Digest::from_array(hasher.finalize_reset().into()));
+        }
+        hasher.update(later);
+        if count == 0 {
+            return Ok(chunks);
+        }
     }
 }
 
@@ -178,6 +221,16 @@ mod tests {
                 }
                 assert_eq!(digester.finish(), plain(&bytes[..length]), "{length} bytes by {step}");
             }
+            let mut file = tempfile::tempfile().unwrap();
+            io::Write::write_all(&mut file, &bytes[..length]).unwrap();
+            let mut whole = Digester::of_whole();
+            whole.update(&bytes[..length]);
+            let mut apart = whole.finish();
+            assert!(apart.chunks.is_empty());
+            if length > piece {
+                apart.chunks = pieces_of(&file).unwrap();
+            }
+            assert_eq!(apart, plain(&bytes[..length]), "{length} bytes in two threads");
         }
     }
 }

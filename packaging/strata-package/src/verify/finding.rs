@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use strata_diag::Code;
 use strata_diag::catalogue::packages::{
     GPU_TARGETS, KERNEL_FILES_MISSING, LIBC_FLOOR, LIBRARY_MISSING, MANIFEST_MISSING, NOT_SIGNED, NOTHING_CHECKED,
-    PACKAGE_TOO_LARGE, SIGNATURE_INVALID, SUM_UNREAD, TRUST_REFUSED,
+    PACKAGE_TOO_LARGE, SIGNATURE_INVALID, SUM_UNREAD, TRUST_REFUSED, WRONG_PROCESSOR,
 };
 use strata_manifest::Component;
 
@@ -30,8 +30,15 @@ impl Bits {
     pub fn of(code: &'static Code) -> Bits {
         match code {
             code if [SIGNATURE_INVALID, TRUST_REFUSED].contains(&code) => Bits::UNTRUSTED,
-            code if [PACKAGE_TOO_LARGE, LIBRARY_MISSING, LIBC_FLOOR, GPU_TARGETS, KERNEL_FILES_MISSING]
-                .contains(&code) =>
+            code if [
+                PACKAGE_TOO_LARGE,
+                WRONG_PROCESSOR,
+                LIBRARY_MISSING,
+                LIBC_FLOOR,
+                GPU_TARGETS,
+                KERNEL_FILES_MISSING,
+            ]
+            .contains(&code) =>
             {
                 Bits::INCOMPATIBLE
             }

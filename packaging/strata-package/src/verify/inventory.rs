@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use strata_diag::catalogue::packages::{
-    ARCHIVE_DAMAGED, BAD_ENTRY_KIND, BAD_ENTRY_NAME, MANIFEST_INVALID, NAME_TWINS, NOT_CANONICAL, PACKAGE_TOO_LARGE,
+    ARCHIVE_DAMAGED, BAD_ENTRY_KIND, BAD_ENTRY_NAME, MANIFEST_INVALID, MODE_DIFFERS, NAME_TWINS, NOT_CANONICAL,
+    PACKAGE_TOO_LARGE,
 };
 use strata_manifest::{COMPONENT_FILE, Component, Document, MAX_DOCUMENT_BYTES};
 
 /// Content that no manifest announced and that is read all the same, in bytes: above it, reading stops.
 const MAX_UNANNOUNCED_BYTES: u64 = 16 << 30;
+/// From this size on, a file that would keep one thread busy to the end is hashed by two.
+const LARGE: u64 = 64 << 20;
 /// Bytes of names that are kept of one package.
 const MAX_NAME_BYTES: usize = 48 << 20;
 /// Findings about an archive's form that are told one by one.
@@ -159,7 +162,13 @@ impl Inventory {
                 }
             }
         }
-        inventory.items.remove(COMPONENT_FILE);
+        if let Some(item) = inventory.items.remove(COMPONENT_FILE)
+            && inventory.manifest.is_some()
+            && item.mode != 0o644
+        {
+            let finding = Finding::new(MODE_DIFFERS, Some(COMPONENT_FILE.as_bytes()), "the manifest's mode is 0644");
+            report.add(finding.fact("got", format!("{:04o}", item.mode)));
+        }
         names::links(&inventory.items, inventory.manifest.is_some(), report);
         Ok(inventory)
     }
@@ -273,8 +282,10 @@ fn read_all(root: &Path, files: &[(String, u64)], total: u64, threads: usize, pr
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, 64).min(order.len()) {
             scope.spawn(|| {
-                while let Some((path, _)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let content = open(&root.join(path)).and_then(|file| content::of_file(&file, path, &room, &tell));
+                while let Some((path, size)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let most = threads > 1 && *size > LARGE && size.saturating_mul(threads as u64) > total;
+                    let content = open(&root.join(path));
+                    let content = content.and_then(|file| content::of_file(&file, path, &room, most, &tell));
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((path.clone(), content));
                 }
             });

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strata_diag::catalogue::packages::{
     BAD_RUNPATH, BUILD_PATH, DESCRIPTOR_WRONG, ELF_UNREADABLE, ELF_UNSAFE, GPU_TARGETS, KERNEL_FILES_MISSING,
-    LIBC_FLOOR, LIBRARY_MISSING, PLUGIN_EXPORTS, RECORD_MISSING, RUN_DIFFERS, SBOM_DIFFERS, VERSION_DIFFERS,
+    LIBC_FLOOR, LIBRARY_MISSING, MANIFEST_INVALID, PLUGIN_EXPORTS, RECORD_MISSING, RUN_DIFFERS, SBOM_DIFFERS,
+    VERSION_DIFFERS, WRONG_PROCESSOR,
 };
 use strata_manifest::{BuildRecord, Component, Document, PluginDescriptor, Role, Sha256Digest};
 
@@ -46,10 +47,12 @@ type Elves<'i> = BTreeMap<&'i str, &'i ElfFacts>;
 pub(super) fn check(inventory: &Inventory, options: &VerifyOptions, report: &mut Report) {
     let Some(manifest) = &inventory.manifest else { return };
     let component = &manifest.component;
+    own_record(component, report);
     let elves = elves(inventory, report);
     for (path, facts) in &elves {
         let role = component.file(path).map_or(Role::Unknown, |file| file.role);
         properties(path, facts, role, report);
+        processor(path, facts, component, report);
         if matches!(role, Role::Binary | Role::Plugin) {
             record(path, facts, component, report);
         }
@@ -109,6 +112,28 @@ fn elves<'i>(inventory: &'i Inventory, report: &mut Report) -> Elves<'i> {
         }
     }
     elves
+}
+
+/// The manifest's own record must be the component's, and from the date that its entries have.
+fn own_record(component: &Component, report: &mut Report) {
+    let build = &component.build;
+    let pairs = [
+        ("name", build.name.clone(), component.id()),
+        ("source date", build.source_epoch.to_string(), component.source_epoch.to_string()),
+    ];
+    for (what, got, expected) in pairs {
+        if got != expected {
+            let finding = Finding::new(MANIFEST_INVALID, None, format!("the {what} of its build record is another"));
+            report.add(finding.fact("expected", expected).fact("got", got));
+        }
+    }
+}
+
+fn processor(path: &str, facts: &ElfFacts, component: &Component, report: &mut Report) {
+    if facts.machine != component.cpu_arch {
+        let finding = Finding::new(WRONG_PROCESSOR, Some(path.as_bytes()), "it is for another processor");
+        report.add(finding.fact("expected", &component.cpu_arch).fact("got", &facts.machine));
+    }
 }
 
 fn properties(path: &str, facts: &ElfFacts, role: Role, report: &mut Report) {
@@ -185,6 +210,8 @@ fn record(path: &str, facts: &ElfFacts, component: &Component, report: &mut Repo
     };
     let build = &component.build;
     let pairs = [
+        ("schema", record.schema, build.schema.clone()),
+        ("flag of changed files", record.dirty.to_string(), build.dirty.to_string()),
         ("version", record.version.to_string(), component.version.to_string()),
         ("build id", record.build_id, build.build_id.clone()),
         ("commit", record.commit, build.commit.clone()),
