@@ -12,6 +12,7 @@ mod zip;
 use flate2::bufread::GzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::sync::mpsc;
 
 /// Most entries that are read of one archive.
 pub const MAX_ENTRIES: usize = 400_000;
@@ -132,19 +133,87 @@ pub fn read(mut file: &File, container: Container, sink: &mut dyn Sink) -> Resul
             if head.get(..10) != Some(&crate::archive_write::GZIP_HEADER[..]) {
                 sink.odd(None, Oddity::Form, "its gzip header is not the canonical one".to_owned());
             }
-            let mut gzip = GzDecoder::new(compressed);
-            tar::read(&mut gzip, sink).map_err(compressed_fault)?;
-            nothing_behind(&mut gzip, sink, PADDED)?;
-            nothing_behind(&mut gzip.into_inner(), sink, "the gzip stream")
+            let gzip = GzDecoder::new(compressed);
+            unpacked_aside(gzip, sink, |gzip, sink| nothing_behind(&mut gzip.into_inner(), sink, "the gzip stream"))
         }
         Container::TarZst => {
             let compressed = BufReader::with_capacity(256 << 10, file);
             let mut zstd = zstd::stream::read::Decoder::with_buffer(compressed)?.single_frame();
             zstd.window_log_max(crate::archive_write::ZSTD_WINDOW_LOG)?;
-            tar::read(&mut zstd, sink).map_err(compressed_fault)?;
-            nothing_behind(&mut zstd, sink, PADDED)?;
-            nothing_behind(&mut zstd.finish(), sink, "the zstd frame")
+            unpacked_aside(zstd, sink, |zstd, sink| nothing_behind(&mut zstd.finish(), sink, "the zstd frame"))
         }
+    }
+}
+
+/// Reads the tar that a decompressor gives. It works in a thread of its own, so that what is done with
+/// the bytes (hashing them, writing them) does not wait for it, nor it for that.
+fn unpacked_aside<D: Read + Send>(
+    mut decoder: D,
+    sink: &mut dyn Sink,
+    behind: impl FnOnce(D, &mut dyn Sink) -> Result<(), Stopped>,
+) -> Result<(), Stopped> {
+    let (sender, receiver) = mpsc::sync_channel(AHEAD);
+    std::thread::scope(|scope| {
+        let decompressing = scope.spawn(move || {
+            loop {
+                let mut piece = vec![0; PIECE];
+                let (count, fault) = fill(&mut decoder, &mut piece);
+                piece.truncate(count);
+                let ended = count < PIECE;
+                // What came before the damage, then the damage. Nobody listens any more when the reader
+                // knows what it needs to know.
+                let heard = sender.send(Ok(piece)).is_ok() && fault.is_none_or(|fault| sender.send(Err(fault)).is_ok());
+                if ended || !heard {
+                    return decoder;
+                }
+            }
+        });
+        let mut pieces = Pieces { receiver, piece: Vec::new(), at: 0 };
+        let read = tar::read(&mut pieces, sink).map_err(compressed_fault);
+        let read = read.and_then(|()| nothing_behind(&mut pieces, sink, PADDED));
+        drop(pieces);
+        let decoder = decompressing.join();
+        read?;
+        behind(decoder.map_err(|_| Stopped::Io(io::Error::other("a thread of the reader died")))?, sink)
+    })
+}
+
+/// Bytes that one thread gives the other at a time, and how many such pieces may wait.
+const PIECE: usize = 512 << 10;
+const AHEAD: usize = 4;
+
+/// As much as there is, up to the buffer's size, and what ended it when that was no end.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (filled, Some(error)),
+        }
+    }
+    (filled, None)
+}
+
+/// The pieces of another thread as one stream.
+struct Pieces {
+    receiver: mpsc::Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            // The sender is gone: that was the end.
+            let Ok(next) = self.receiver.recv() else { return Ok(0) };
+            (self.piece, self.at) = (next?, 0);
+        }
+        let count = buffer.len().min(self.piece.len() - self.at);
+        buffer[..count].copy_from_slice(&self.piece[self.at..self.at + count]);
+        self.at += count;
+        Ok(count)
     }
 }
 
@@ -208,11 +277,12 @@ mod tests {
     struct Told {
         entries: Vec<(String, u64)>,
         odd: Vec<(Oddity, String)>,
+        content: Vec<u8>,
     }
 
     impl Sink for Told {
         fn entry(&mut self, entry: &Entry, content: &mut dyn Read) -> io::Result<()> {
-            io::copy(content, &mut io::sink())?;
+            content.read_to_end(&mut self.content)?;
             self.entries.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.size));
             Ok(())
         }
@@ -279,6 +349,37 @@ mod tests {
         // Padding is a tool's habit; a second archive behind the first is none.
         assert!(!structure(&told(Container::Tar, &[tar(), vec![0; 9216]].concat()), ""));
         assert!(structure(&told(Container::Tar, &[tar(), tar()].concat()), "behind"));
+    }
+
+    #[test]
+    fn damage_of_the_compressed_stream_is_met_wherever_it_is() {
+        let mut gzip = crate::archive_write::Gzip::new(Vec::new()).unwrap();
+        gzip.write_all(&tar()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let mut zstd = crate::archive_write::zstd(Vec::new()).unwrap();
+        zstd.write_all(&tar()).unwrap();
+        let zstd = zstd.finish().unwrap();
+        for (container, sound) in [(Container::TarGz, gzip), (Container::TarZst, zstd)] {
+            assert!(told(container, &sound).odd.is_empty());
+            for at in 10..sound.len() {
+                let mut file = tempfile::tempfile().unwrap();
+                let mut bytes = sound.clone();
+                bytes[at] ^= 0x10;
+                file.write_all(&bytes).unwrap();
+                let mut found = Told::default();
+                let read = read(&file, container, &mut found);
+                // Some bits of compressed streams mean nothing: only making the archive anew shows those.
+                let same = found.content == told(container, &sound).content;
+                assert!(read.is_err() || !found.odd.is_empty() || same, "{container:?} byte {at} of {}", sound.len());
+                let mut file = tempfile::tempfile().unwrap();
+                file.write_all(&sound[..at]).unwrap();
+                assert!(super::read(&file, container, &mut Told::default()).is_err(), "{container:?} cut at {at}");
+            }
+            let trailing = told(container, &[sound.as_slice(), b"x"].concat());
+            assert!(structure(&trailing, "behind"), "{:?}", trailing.odd);
+            let twice = told(container, &[sound.as_slice(), sound.as_slice()].concat());
+            assert!(structure(&twice, "behind"), "{:?}", twice.odd);
+        }
     }
 
     #[test]
