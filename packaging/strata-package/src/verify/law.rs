@@ -77,6 +77,10 @@ pub(super) fn check(inventory: &Inventory, options: &VerifyOptions, report: &mut
     kernel_files(inventory, component, report);
     descriptors(inventory, component, &elves, report);
     bills(inventory, component, report);
+    for part in component.third_party.iter().filter(|part| part.licence_files.is_empty()) {
+        let message = format!("no licence text is named for `{} {}`", part.name, part.version);
+        report.add(Finding::new(MANIFEST_INVALID, None, message).fact("licence", &part.licence));
+    }
 }
 
 /// The laws that hold for everybody's files.
@@ -291,6 +295,15 @@ fn floor(declared: Option<&str>, prefix: &str, what: &str, elves: &Elves<'_>, re
                 .add(finding.fact("needs", format!("{prefix}{measured}")).fact("promised", declared.unwrap_or("none")));
         }
     }
+    // Promising more than is needed turns hosts away for nothing, and is no measured number.
+    let versions = elves.values().flat_map(|facts| &facts.versions).map(|(_, version)| version.as_str());
+    let highest = elf::floor(versions, prefix);
+    let promised = declared.and_then(elf::numbers);
+    if promised.is_some() && promised > highest.as_deref().and_then(elf::numbers) {
+        let message = format!("a {what} is promised that is higher than any file needs");
+        let finding = Finding::new(LIBC_FLOOR, None, message).fact("promised", declared.unwrap_or_default());
+        report.add(finding.fact("needs", highest.map_or("none".to_owned(), |highest| format!("{prefix}{highest}"))));
+    }
 }
 
 fn gpu(inventory: &Inventory, component: &Component, report: &mut Report) {
@@ -466,9 +479,14 @@ fn bills(inventory: &Inventory, component: &Component, report: &mut Report) {
     }
 }
 
-/// Runs each program with `--version` and compares what it says.
+/// Runs each program with `--version` and compares what it says. Not in a package with a fault: what
+/// would run is not what was packed.
 pub(super) fn run_programs(root: &Path, inventory: &Inventory, report: &mut Report) {
     let Some(manifest) = &inventory.manifest else { return };
+    if !report.is_clean() {
+        report.note("`--run`: nothing was run, since the package is not as it should be".to_owned());
+        return;
+    }
     let component = &manifest.component;
     for file in component.files.iter().filter(|file| file.role == Role::Binary) {
         let at = Some(file.path.as_str().as_bytes());
