@@ -84,7 +84,7 @@ struct Products {
 const TILE_ROWS: u64 = 128;
 const TILE_COLUMNS: u64 = 64;
 const TILE_THREADS: u32 = 256;
-const TILE_SHARED: u32 = 69_712;
+const TILE_SHARED: u32 = 106_576;
 
 /// Runs of more tokens go to the tiles.
 const MOST_DECODE_TOKENS: u64 = 8;
