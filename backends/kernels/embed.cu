@@ -18,6 +18,7 @@ struct EmbedArgs {
 
 template <class F> DEVICE void embed(const EmbedArgs &a) {
     grid_release();
+    F::prepare();
     grid_wait();
     u32 at = bid_x() * 128 + tid(), chunk = at / 4, j = at % 4, h = (u32)a.h, base = 256 * chunk;
     if (base >= h) return;

@@ -1,6 +1,7 @@
 // Weight formats: what the bits of a block mean, as signed bytes that integer dot products take and the scales that go with them.
 // One traits block a format; a kernel template takes any of them. Block layouts are GGUF's (docs/KERNELS.md lists them).
 //
+// A kernel calls F::prepare() once, by all work-items of the block, before the first F::pair.
 // The unit is a PAIR: 64 elements, two groups of 32 that share bytes of the block. Four pairs make a chunk of 256 elements: one
 // block of a 256-format, eight blocks of a 32-format. Group h of pair j begins at element group(j, h)·32 of the chunk. A weight is
 //     d[h] · s[h][i / 16] · q[h] byte i  +  m[h]        (SPLIT formats: s per 16, and for Q2_K a minimum dmin · n[h][i / 16] to subtract)
@@ -95,7 +96,22 @@ DEVICE void look_up_mx(u32 word, u32 &low, u32 &high) {
 // ---- formats with blocks of 32 --------------------------------------------------------------------------------------
 
 // What the 32-formats share: `one` decodes the block of group h.
+// Formats that look points up: a copy of the table in shared memory, made by all work-items of a block before the first pair is
+// decoded. Thirty-two lanes reading thirty-two points of a table in global memory wait for as many cache lines.
+template <class T, int N> struct Table {
+    DEVICE static T *shared() {
+        SHARED T points[N];
+        return points;
+    }
+    DEVICE static void fill(const T *from) {
+        const u32 words = N * sizeof(T) / 16;
+        for (u32 i = tid(); i < words; i += block_size()) ((u32x4 *)shared())[i] = ((const u32x4 *)from)[i];
+        barrier();
+    }
+};
+
 template <class F, int BYTES_, int ALIGN_, bool MIN_> struct Small {
+    DEVICE static void prepare() {}
     static constexpr int BYTES = BYTES_, ALIGN = ALIGN_, BLOCK = 32, CHUNK_BYTES = 8 * BYTES_;
     static constexpr bool SPLIT = false, MIN = MIN_;
     DEVICE static u32 group(u32 j, u32 h) { return 2 * j + h; }
@@ -181,6 +197,7 @@ template <int BYTES_, int ALIGN_, bool SPLIT_, bool MIN_> struct Large {
     static constexpr int BYTES = BYTES_, ALIGN = ALIGN_, BLOCK = 256, CHUNK_BYTES = BYTES_;
     static constexpr bool SPLIT = SPLIT_, MIN = MIN_;
     DEVICE static u32 group(u32 j, u32 h) { return 2 * j + h; }
+    DEVICE static void prepare() {}
 };
 
 // Scales and minima 2j, 2j + 1 of Q4_K and Q5_K, six bits each, as two bytes: s[0..3] and m[0..3] whole in the first eight bytes,
@@ -295,7 +312,10 @@ struct IQ4_XS : Large<136, 4, false, false> {
     }
 };
 struct IQ2_XXS : Large<66, 2, false, false> {
+    using Points = Table<u64, 256>;
+    DEVICE static void prepare() { Points::fill(IQ2XXS_GRID); }
     DEVICE static void pair(const u8 *b, u32 j, u32, Pair &out) {
+        const u64 *points = Points::shared();
         u32 w[4];
         load_words<2, 4>(b + 2 + 16 * j, w);
         float d = load_half(b);
@@ -303,12 +323,15 @@ struct IQ2_XXS : Large<66, 2, false, false> {
             u32 word = w[2 * h + 1];
             out.d[h] = times(times(d, (float)(2 * (word >> 28) + 1)), 0.125f), out.m[h] = 0;
             for (u32 k = 0; k < 4; k++)
-                signed8(IQ2XXS_GRID[w[2 * h] >> 8 * k & 255], eight_signs(word >> 7 * k), out.q[h] + 2 * k);
+                signed8(points[w[2 * h] >> 8 * k & 255], eight_signs(word >> 7 * k), out.q[h] + 2 * k);
         }
     }
 };
 struct IQ2_XS : Large<74, 2, true, false> {
+    using Points = Table<u64, 512>;
+    DEVICE static void prepare() { Points::fill(IQ2XS_GRID); }
     DEVICE static void pair(const u8 *b, u32 j, u32, Pair &out) {
+        const u64 *points = Points::shared();
         u32 w[4], scales = load_u16<2>(b + 66 + 2 * j);
         load_words<2, 4>(b + 2 + 16 * j, w);
         float d = times(load_half(b), 0.125f);
@@ -317,13 +340,16 @@ struct IQ2_XS : Large<74, 2, true, false> {
             for (u32 i = 0; i < 2; i++) out.s[h][i] = (i32)(2 * (scales >> (8 * h + 4 * i) & 15) + 1);
             for (u32 k = 0; k < 4; k++) {
                 u32 word = w[2 * h + k / 2] >> 16 * (k % 2) & 0xffff;
-                signed8(IQ2XS_GRID[word & 511], eight_signs(word >> 9), out.q[h] + 2 * k);
+                signed8(points[word & 511], eight_signs(word >> 9), out.q[h] + 2 * k);
             }
         }
     }
 };
 struct IQ2_S : Large<82, 2, true, false> {
+    using Points = Table<u64, 1024>;
+    DEVICE static void prepare() { Points::fill(IQ2S_GRID); }
     DEVICE static void pair(const u8 *b, u32 j, u32, Pair &out) {
+        const u64 *points = Points::shared();
         u32 low[2], signs[2];
         load_words<2, 2>(b + 2 + 8 * j, low);
         load_words<2, 2>(b + 34 + 8 * j, signs);
@@ -334,13 +360,16 @@ struct IQ2_S : Large<82, 2, true, false> {
             for (u32 i = 0; i < 2; i++) out.s[h][i] = (i32)(2 * (scales >> (8 * h + 4 * i) & 15) + 1);
             for (u32 k = 0; k < 4; k++) {
                 u32 index = (low[h] >> 8 * k & 255) | (high >> (8 * h + 2 * k) & 3) << 8;
-                signed8(IQ2S_GRID[index], signs[h] >> 8 * k, out.q[h] + 2 * k);
+                signed8(points[index], signs[h] >> 8 * k, out.q[h] + 2 * k);
             }
         }
     }
 };
 struct IQ3_XXS : Large<98, 2, false, false> {
+    using Points = Table<u32, 256>;
+    DEVICE static void prepare() { Points::fill(IQ3XXS_GRID); }
     DEVICE static void pair(const u8 *b, u32 j, u32, Pair &out) {
+        const u32 *points = Points::shared();
         u32 w[4], words[2];
         load_words<2, 4>(b + 2 + 16 * j, w);
         load_words<2, 2>(b + 66 + 8 * j, words);
@@ -349,14 +378,17 @@ struct IQ3_XXS : Large<98, 2, false, false> {
             out.d[h] = times(times(d, (float)(2 * (words[h] >> 28) + 1)), 0.25f), out.m[h] = 0;
             for (u32 k = 0; k < 4; k++) {
                 u32 pair = w[2 * h + k / 2] >> 16 * (k % 2), signs = eight_signs(words[h] >> 7 * k);
-                out.q[h][2 * k] = negate4(IQ3XXS_GRID[pair & 255], signs);
-                out.q[h][2 * k + 1] = negate4(IQ3XXS_GRID[pair >> 8 & 255], signs >> 4);
+                out.q[h][2 * k] = negate4(points[pair & 255], signs);
+                out.q[h][2 * k + 1] = negate4(points[pair >> 8 & 255], signs >> 4);
             }
         }
     }
 };
 struct IQ3_S : Large<110, 2, false, false> {
+    using Points = Table<u32, 512>;
+    DEVICE static void prepare() { Points::fill(IQ3S_GRID); }
     DEVICE static void pair(const u8 *b, u32 j, u32, Pair &out) {
+        const u32 *points = Points::shared();
         u32 w[4], signs[2];
         load_words<2, 4>(b + 2 + 16 * j, w);
         load_words<2, 2>(b + 74 + 8 * j, signs);
@@ -366,8 +398,8 @@ struct IQ3_S : Large<110, 2, false, false> {
             out.d[h] = times(d, (float)(2 * (scales >> 4 * h & 15) + 1)), out.m[h] = 0;
             for (u32 k = 0; k < 4; k++) {
                 u32 pair = w[2 * h + k / 2] >> 16 * (k % 2), ninth = high >> (8 * h + 2 * k), sign = signs[h] >> 8 * k;
-                out.q[h][2 * k] = negate4(IQ3S_GRID[(pair & 255) | (ninth & 1) << 8], sign);
-                out.q[h][2 * k + 1] = negate4(IQ3S_GRID[(pair >> 8 & 255) | (ninth >> 1 & 1) << 8], sign >> 4);
+                out.q[h][2 * k] = negate4(points[(pair & 255) | (ninth & 1) << 8], sign);
+                out.q[h][2 * k + 1] = negate4(points[(pair >> 8 & 255) | (ninth >> 1 & 1) << 8], sign >> 4);
             }
         }
     }
@@ -380,7 +412,10 @@ DEVICE void shifted8(u64 point, bool down, u32 *out) {
     }
 }
 struct IQ1_S : Large<50, 2, false, false> {
+    using Points = Table<u64, 2048>;
+    DEVICE static void prepare() { Points::fill(IQ1S_GRID); }
     DEVICE static void pair(const u8 *b, u32 j, u32, Pair &out) {
+        const u64 *points = Points::shared();
         u32 low[2], words;
         load_words<2, 2>(b + 2 + 8 * j, low);
         load_words<2, 1>(b + 34 + 4 * j, &words);
@@ -389,12 +424,15 @@ struct IQ1_S : Large<50, 2, false, false> {
             u32 word = words >> 16 * h & 0xffff;
             out.d[h] = times(times(d, (float)(2 * (word >> 12 & 7) + 1)), 0.125f), out.m[h] = 0;
             for (u32 k = 0; k < 4; k++)
-                shifted8(IQ1S_GRID[(low[h] >> 8 * k & 255) | (word >> 3 * k & 7) << 8], word & 0x8000, out.q[h] + 2 * k);
+                shifted8(points[(low[h] >> 8 * k & 255) | (word >> 3 * k & 7) << 8], word & 0x8000, out.q[h] + 2 * k);
         }
     }
 };
 struct IQ1_M : Large<56, 4, true, false> {
+    using Points = Table<u64, 2048>;
+    DEVICE static void prepare() { Points::fill(IQ1S_GRID); }
     DEVICE static void pair(const u8 *b, u32 j, u32, Pair &out) {
+        const u64 *points = Points::shared();
         u32 low[2], tail[2];
         load_words<4, 2>(b + 8 * j, low);
         u32 high = load_u32<4>(b + 32 + 4 * j);
@@ -408,7 +446,7 @@ struct IQ1_M : Large<56, 4, true, false> {
             for (u32 i = 0; i < 2; i++) out.s[h][i] = (i32)(2 * (word >> (6 * h + 3 * i) & 7) + 1);
             for (u32 k = 0; k < 4; k++) {
                 u32 nibble = high >> (16 * h + 4 * k) & 15;
-                shifted8(IQ1S_GRID[(low[h] >> 8 * k & 255) | (nibble & 7) << 8], nibble & 8, out.q[h] + 2 * k);
+                shifted8(points[(low[h] >> 8 * k & 255) | (nibble & 7) << 8], nibble & 8, out.q[h] + 2 * k);
             }
         }
     }

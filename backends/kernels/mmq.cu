@@ -6,7 +6,7 @@
 #if !defined(STRATA_AMD)
 static_assert(sizeof(Tile) == 106576, "the launch's shared memory");
 #define MMQ(name, F) \
-    KERNEL LAUNCH_BOUNDS(256, F::SPLIT ? 1 : 2) mmq_##name(MatMulArgs args) { mmq<F>(args); } \
-    KERNEL LAUNCH_BOUNDS(256, F::SPLIT ? 1 : 2) moeq_##name(ExpertArgs args) { moeq<F>(args); }
+    KERNEL LAUNCH_BOUNDS(256, 2) mmq_##name(MatMulArgs args) { mmq<F>(args); } \
+    KERNEL LAUNCH_BOUNDS(256, 2) moeq_##name(ExpertArgs args) { moeq<F>(args); }
 EACH_FORMAT(MMQ)
 #endif

@@ -254,6 +254,7 @@ template <class F> DEVICE void mmq_tile(Tile &tile) {
 template <class F> DEVICE void mmq(const MatMulArgs &a) {
     Tile &tile = *(Tile *)dynamic_shared();
     grid_release();
+    F::prepare();
     u32 part = 0, index = bid_x();
     for (u32 p = 0; p + 1 < (u32)a.n_parts; p++) {
         u32 tiles = ceil_div((u32)a.m[p], MMQ_ROWS);
@@ -280,6 +281,7 @@ template <class F> DEVICE void moeq(const ExpertArgs &a) {
     Tile &tile = *(Tile *)dynamic_shared();
     SHARED i32 found[2];
     grid_release();
+    F::prepare();
     grid_wait();
     const i32 wanted = (i32)bid_y();
     if (tid() == 0) found[0] = -1;

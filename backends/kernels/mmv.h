@@ -331,6 +331,7 @@ template <class F, int T> DEVICE void mmv(const MatMulArgs &a) {
     constexpr int AT_ONCE = T == 1 ? MMV_ONCE : 1;
     SHARED Stages<F, AT_ONCE> stages;
     grid_release();
+    F::prepare();
     float *partial = (float *)dynamic_shared();
     // Which of the weights this block works on.
     u32 part = 0, tile = bid_x();

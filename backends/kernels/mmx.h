@@ -14,6 +14,7 @@
 template <int SIZE> struct Plain {
     static constexpr int BYTES = SIZE, ALIGN = SIZE, BLOCK = 1, CHUNK_BYTES = 256 * SIZE;
     DEVICE static u32 group(u32 j, u32 h) { return 2 * j + h; }
+    DEVICE static void prepare() {}
 };
 struct F32 : Plain<4> {
     DEVICE static float at(const u8 *p, u32 i) { return ((const float *)p)[i]; }
@@ -98,6 +99,7 @@ DEVICE void mmx_chunks(float *partial, const u8 *w, i64 stride, u32 n_rows, u32 
 
 template <class F, int T> DEVICE void mmx(const MatMulArgs &a) {
     grid_release();
+    F::prepare();
     grid_wait();
     float *partial = (float *)dynamic_shared();
     u32 part = 0, tile = bid_x();

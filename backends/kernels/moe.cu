@@ -31,6 +31,7 @@ DEVICE void zero_slot(const ExpertArgs &a, u32 slot, u32 row, u32 n_rows) {
 template <class F> DEVICE void moev(const ExpertArgs &a) {
     SHARED Stages<F, 2> stages;
     grid_release();
+    F::prepare();
     // Which weights to fetch is itself a result of the kernel before.
     grid_wait();
     float *partial = (float *)dynamic_shared();
@@ -48,6 +49,7 @@ template <class F> DEVICE void moev(const ExpertArgs &a) {
 
 template <class F> DEVICE void moex(const ExpertArgs &a) {
     grid_release();
+    F::prepare();
     grid_wait();
     float *partial = (float *)dynamic_shared();
     const u32 slot = bid_y(), row = bid_x() * (u32)a.rows, n_rows = (u32)min_i(a.rows, a.m - (i32)row), k = (u32)a.kdim;

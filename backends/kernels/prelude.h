@@ -33,7 +33,12 @@ using u64 = unsigned long long;
 #define KERNEL extern "C" __attribute__((global)) void
 #define SHARED __attribute__((shared))
 #define CONSTANT __attribute__((device)) const
+#if defined(STRATA_AMD)
+// How many blocks share a unit is left to the registers that a kernel needs.
+#define LAUNCH_BOUNDS(threads, blocks) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
+#else
 #define LAUNCH_BOUNDS(threads, blocks) __attribute__((launch_bounds(threads, blocks)))
+#endif
 #endif
 
 struct alignas(8) float2_t { float x, y; };
