@@ -29,6 +29,8 @@ KERNEL LAUNCH_BOUNDS(32, 1) router(RouterArgs args) {
     SHARED float score[1024];
     SHARED float biased[1024];
     SHARED float group_score[1024];
+    // The weights while they are worked on.
+    SHARED float chosen[1024];
     u32 t = bid_x(), n = (u32)args.n;
     const float *logits = (const float *)((const char *)args.logits + args.logits_nb * t);
     float none = float_of(0xff800000u);
@@ -107,24 +109,26 @@ KERNEL LAUNCH_BOUNDS(32, 1) router(RouterArgs args) {
         barrier();
         if (tid() == 0) {
             ids[round] = place;
-            weights[round] = w;
+            chosen[round] = w;
             biased[place] = float_of(0x7fc00000u);
         }
         barrier();
     }
-    if (tid() != 0) return;
-    for (i32 j = 0; j < args.k; j++) {
-        float w = weights[j];
-        if (args.score == 1) w = divide(w, total);
-        weights[j] = w;
-    }
+    // Each number by itself in all lanes, sums in the order of k.
+    for (i32 j = (i32)lane(); j < args.k; j += (i32)LANES)
+        if (args.score == 1) chosen[j] = divide(chosen[j], total);
+    barrier();
+    float all = 1.0f;
     if (args.normalise) {
-        float all = 0;
-        for (i32 j = 0; j < args.k; j++) all += weights[j];
+        all = 0;
+        for (i32 j = 0; j < args.k; j++) all += chosen[j];
         all = maximum(all, args.least);
-        for (i32 j = 0; j < args.k; j++) weights[j] = divide(weights[j], all);
     }
-    for (i32 j = 0; j < args.k; j++) weights[j] *= args.factor;
+    for (i32 j = (i32)lane(); j < args.k; j += (i32)LANES) {
+        float w = chosen[j];
+        if (args.normalise) w = divide(w, all);
+        weights[j] = w * args.factor;
+    }
 }
 
 struct CombineArgs {

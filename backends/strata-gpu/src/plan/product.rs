@@ -77,6 +77,16 @@ struct Products {
     kernels: Vec<(u64, u64)>,
     /// Tiles by tensor cores for long runs.
     tiles: Option<u64>,
+    /// Plain weights have kernels of their own.
+    float: Option<FloatKernels>,
+}
+
+/// matmul_float.cu: one column, eight, and four rows by eight.
+#[derive(Debug, Clone, Copy)]
+struct FloatKernels {
+    one: u64,
+    eight: u64,
+    tile: u64,
 }
 
 /// mmq.h: tiles of 128 rows and 64 columns.
@@ -127,7 +137,15 @@ impl Products {
 
     fn emit(&self, run: &Run, launches: &mut Vec<Launch>) {
         let [k, t, ..] = self.x.extents(run);
-        if let Some(function) = self.tiles_for(t) {
+        if let Some(float) = self.float {
+            let (function, rows, columns) = match t {
+                0..=1 => (float.one, 4, 1),
+                2..=MOST_DECODE_TOKENS => (float.eight, 4, 8),
+                _ => (float.tile, 16, 8),
+            };
+            let (grid, params) = ([self.row_blocks(rows), blocks(t, columns), 1], self.params(run, rows));
+            launches.push(Launch { function, grid, block: 128, shared: 0, params });
+        } else if let Some(function) = self.tiles_for(t) {
             let grid = [self.row_blocks(TILE_ROWS), blocks(t, TILE_COLUMNS), 1];
             let params = self.params(run, TILE_ROWS);
             launches.push(Launch { function, grid, block: TILE_THREADS, shared: TILE_SHARED, params });
@@ -221,6 +239,7 @@ impl<D: Driver> Planner<'_, D> {
             units: self.units(),
             kernels: self.product_kernels(&w, rounded.is_some(), x.ne[1])?,
             tiles: self.tiles(&w, rounded.is_some(), x.ne[1])?,
+            float: self.float_kernels(&w)?,
         };
         let mut does = members.to_vec();
         does.extend(gate.map(|(index, _)| index));
@@ -260,6 +279,15 @@ impl<D: Driver> Planner<'_, D> {
             }
         }
         Ok(found)
+    }
+
+    fn float_kernels(&self, w: &View) -> Result<Option<FloatKernels>> {
+        let format = format_name(w.dtype);
+        if !self.kernels.has(&format!("mmf_{format}_c1")) {
+            return Ok(None);
+        }
+        let kernel = |form: &str| Ok(self.kernel(&format!("mmf_{format}_{form}"))?.function);
+        Ok(Some(FloatKernels { one: kernel("c1")?, eight: kernel("c8")?, tile: kernel("tile")? }))
     }
 
     /// Tensor core tiles, where the plugin has them for this format.
