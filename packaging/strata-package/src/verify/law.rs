@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strata_diag::catalogue::packages::{
-    BAD_RUNPATH, BUILD_PATH, DESCRIPTOR_WRONG, ELF_UNREADABLE, ELF_UNSAFE, GPU_TARGETS, KERNEL_FILES_MISSING,
-    LIBC_FLOOR, LIBRARY_MISSING, MANIFEST_INVALID, PLUGIN_EXPORTS, RECORD_MISSING, RUN_DIFFERS, SBOM_DIFFERS,
-    VERSION_DIFFERS, WRONG_PROCESSOR,
+    BAD_RUNPATH, BUILD_PATH, DESCRIPTOR_WRONG, ELF_UNREADABLE, ELF_UNSAFE, FILE_DIFFERS, FILE_MISSING, FILE_UNLISTED,
+    GPU_TARGETS, KERNEL_FILES_MISSING, LIBC_FLOOR, LIBRARY_MISSING, MANIFEST_INVALID, PLUGIN_EXPORTS, RECORD_MISSING,
+    RUN_DIFFERS, SBOM_DIFFERS, VERSION_DIFFERS, WRONG_PROCESSOR,
 };
 use strata_manifest::{BuildRecord, Component, Document, PluginDescriptor, Role, Sha256Digest};
 
@@ -295,14 +295,14 @@ fn floor(declared: Option<&str>, prefix: &str, what: &str, elves: &Elves<'_>, re
                 .add(finding.fact("needs", format!("{prefix}{measured}")).fact("promised", declared.unwrap_or("none")));
         }
     }
-    // Promising more than is needed turns hosts away for nothing, and is no measured number.
+    // Somebody may promise less than could be: hosts are turned away that would do, and none is misled.
     let versions = elves.values().flat_map(|facts| &facts.versions).map(|(_, version)| version.as_str());
     let highest = elf::floor(versions, prefix);
-    let promised = declared.and_then(elf::numbers);
-    if promised.is_some() && promised > highest.as_deref().and_then(elf::numbers) {
-        let message = format!("a {what} is promised that is higher than any file needs");
-        let finding = Finding::new(LIBC_FLOOR, None, message).fact("promised", declared.unwrap_or_default());
-        report.add(finding.fact("needs", highest.map_or("none".to_owned(), |highest| format!("{prefix}{highest}"))));
+    if let Some(declared) = declared
+        && elf::numbers(declared) > highest.as_deref().and_then(elf::numbers)
+    {
+        let needed = highest.map_or("none".to_owned(), |highest| format!("{prefix}{highest}"));
+        report.note(format!("{what} {declared} is promised, and the most that a file needs is {needed}"));
     }
 }
 
@@ -479,12 +479,12 @@ fn bills(inventory: &Inventory, component: &Component, report: &mut Report) {
     }
 }
 
-/// Runs each program with `--version` and compares what it says. Not in a package with a fault: what
-/// would run is not what was packed.
+/// Runs each program with `--version` and compares what it says. Not in a package whose files are other
+/// ones than listed: what would run is not what was packed.
 pub(super) fn run_programs(root: &Path, inventory: &Inventory, report: &mut Report) {
     let Some(manifest) = &inventory.manifest else { return };
-    if !report.is_clean() {
-        report.note("`--run`: nothing was run, since the package is not as it should be".to_owned());
+    if [FILE_DIFFERS, FILE_UNLISTED, FILE_MISSING].into_iter().any(|code| report.has(code)) {
+        report.note("`--run`: nothing was run, since the package's files are not the listed ones".to_owned());
         return;
     }
     let component = &manifest.component;

@@ -5,6 +5,7 @@ use super::{Progress, TrustAnchor, VerifyOptions, archive_inventory, archive_rul
 use crate::PackageError;
 use crate::index::{self, Digests};
 use crate::sign::{self, signature_path};
+use crate::stray;
 use crate::trust::{self, Seen};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -215,17 +216,33 @@ fn unlisted(folder: &Path, release: &Release, report: &mut Report) -> Result<(),
         known.insert(name.to_owned());
         known.insert(format!("{name}.minisig"));
     }
+    let folders: BTreeSet<String> =
+        known.iter().flat_map(|path| path.match_indices('/').map(|(end, _)| path[..end].to_owned())).collect();
+    unknown(folder, "", &known, &folders, report)
+}
+
+/// What lies in a folder and is not known, at any depth; a folder that holds nothing known is one finding.
+fn unknown(
+    folder: &Path,
+    below: &str,
+    known: &BTreeSet<String>,
+    folders: &BTreeSet<String>,
+    report: &mut Report,
+) -> Result<(), PackageError> {
     for entry in fs_err::read_dir(folder).map_err(PackageError::unreadable(folder))? {
         let entry = entry.map_err(PackageError::unreadable(folder))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if COMPANIONS.contains(&name.as_str()) {
+        let name = format!("{below}{}", entry.file_name().to_string_lossy());
+        if below.is_empty() && COMPANIONS.contains(&name.as_str()) {
             report.note(format!("`{name}` is no part of the signed release and was not checked"));
             continue;
         }
-        let folder_of_listed = known.iter().any(|path| path.starts_with(&format!("{name}/")));
-        if !known.contains(&name) && !folder_of_listed {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && folders.contains(&name) {
+            unknown(&entry.path(), &format!("{name}/"), known, folders, report)?;
+        } else if is_folder || !known.contains(&name) {
             let mut finding = Finding::new(FILE_UNLISTED, Some(name.as_bytes()), "the index does not list it");
             finding.bytes = entry.metadata().map(|metadata| metadata.len()).unwrap_or_default();
+            finding.looks_like = stray::looks_like(&entry.file_name().to_string_lossy());
             report.add(finding);
         }
     }
