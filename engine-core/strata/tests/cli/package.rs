@@ -337,6 +337,18 @@ fn files_of_two_versions_do_not_become_one_package() {
     assert!(said.contains("has no build record"), "{said}");
 }
 
+/// What would not pass `verify-package` is not left lying there.
+#[test]
+fn a_package_that_fails_its_own_proof_is_removed() {
+    let scene = Scene::new();
+    scene.write("recipe.toml", &RECIPE.replacen("libcuda.so.1", "libwhatever.so.1", 1));
+    let said = stderr(&scene.build(&[]).code(1));
+    for part in ["S0569", "S0518", "libwhatever.so.1"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!scene.archive("tar.gz").exists());
+}
+
 #[test]
 fn what_a_recipe_gets_wrong_is_said() {
     let scene = Scene::new();
