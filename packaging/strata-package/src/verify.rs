@@ -3,8 +3,10 @@
 //!
 //! It executes nothing of what it looks at (unless [`VerifyOptions::run`] says so), writes nothing
 //! but anonymous temporary files, and goes on after the first fault, so that a report names all.
-//! Memory: a manifest (at most 64 MiB of text), one record for each entry, and for each worker buffers
-//! and at most `elf::MAX_READ_BYTES` of an ELF file's tables; contents are hashed as they pass.
+//! Memory does not grow with a package's bytes: contents are hashed as they pass. What is kept is bounded
+//! whatever a package holds: its manifest (64 MiB of text), names (48 MiB), facts and texts of files
+//! (64 MiB), 5000 findings; and for each thread its buffers, at most `elf::MAX_READ_BYTES` of one ELF
+//! file's tables, and a decompressor's window.
 
 mod content;
 mod finding;

@@ -8,6 +8,7 @@ use memchr::memmem;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use strata_manifest::{COMPONENT_FILE, MAX_DOCUMENT_BYTES};
 
 /// Documents up to this size are kept as text.
 const MAX_KEPT_TEXT: u64 = 8 << 20;
@@ -46,7 +47,7 @@ impl Room {
 /// Whether rules look at the text of a file at this path: manifests, descriptors, lists of sums.
 fn is_document(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    let manifest = path == strata_manifest::COMPONENT_FILE || path.starts_with(super::prefix::COMPONENTS);
+    let manifest = path == COMPONENT_FILE || path.starts_with(super::prefix::COMPONENTS);
     manifest || name.ends_with(".plugin.json") || super::foreign::LISTS.contains(&path)
 }
 
@@ -140,6 +141,9 @@ fn hash(
 ) -> io::Result<Hashed> {
     let mut head = Vec::new();
     let mut text = is_document(path).then(Vec::new);
+    // There is one manifest, which is parsed and let go.
+    let manifest = path == COMPONENT_FILE;
+    let limit = if manifest { MAX_DOCUMENT_BYTES } else { MAX_KEPT_TEXT };
     let mut buffer = vec![0; BUFFER];
     loop {
         let count = match reader.read(&mut buffer) {
@@ -155,14 +159,16 @@ fn hash(
         if let Some(kept) = &mut text {
             kept.extend_from_slice(bytes);
         }
-        if text.as_ref().is_some_and(|kept| kept.len() as u64 > MAX_KEPT_TEXT) {
+        if text.as_ref().is_some_and(|kept| kept.len() as u64 > limit) {
             text = None;
         }
         digester.update(bytes);
         copy.write_all(bytes)?;
         tell(bytes);
     }
-    let text = text.filter(|bytes| room.take(bytes.len())).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = text
+        .filter(|bytes| manifest || room.take(bytes.len()))
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Ok((digester.finish(), head, text))
 }
 
