@@ -1,5 +1,5 @@
 // Lattice points of the IQ formats, one little-endian integer a point: element 0 in the lowest byte. The numbers are fixed by the
-// file format; they are those of strata_backend_abi::codebook, which a test of strata-kernel-check compares with this file.
+// file format; they are those of strata_backend_abi::codebook, which a test of strata-gpu compares with this file.
 #pragma once
 #include "prelude.h"
 
