@@ -104,14 +104,13 @@ impl KernelTable {
         if let Some(kernel) = loaded.kernels.get(name) {
             return Ok(Some(*kernel));
         }
-        let module = match loaded.modules.get(place) {
-            Some(module) => *module,
-            None => {
-                let Some(image) = best_image(&self.modules[*place], &self.arch) else { return Ok(None) };
-                let module = driver.load(image.bytes)?;
-                loaded.modules.insert(*place, module);
-                module
-            }
+        let module = if let Some(module) = loaded.modules.get(place) {
+            *module
+        } else {
+            let Some(image) = best_image(&self.modules[*place], &self.arch) else { return Ok(None) };
+            let module = driver.load(image.bytes)?;
+            loaded.modules.insert(*place, module);
+            module
         };
         let kernel = Kernel { function: driver.function(module, name)? };
         loaded.kernels.insert(name, kernel);

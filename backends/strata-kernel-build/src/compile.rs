@@ -89,7 +89,7 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
         refresh(compiler(clang, recipe.sources, source, target, &out), newest, &out)?;
         let said = match target.kind {
             TargetKind::Ptx(_) => {
-                let text = std::fs::read_to_string(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+                let text = fs_err::read_to_string(&out).map_err(|error| error.to_string())?;
                 module.entries = entries(&text);
                 target.arch.replace("sm_", "compute_")
             }
@@ -141,8 +141,8 @@ fn assemble(recipe: &Recipe<'_>, ptxas: &Path, module: &mut Module) -> Result<()
         let out = recipe.out.join(format!("{}.{target}.cubin", module.name));
         let mut command = Command::new(ptxas);
         command.arg(format!("-arch={target}")).arg(source).arg("-o").arg(&out);
-        let newest = std::fs::metadata(source).and_then(|metadata| metadata.modified());
-        refresh(command, newest.map_err(|error| format!("{}: {error}", source.display()))?, &out)?;
+        let newest = fs_err::metadata(source).and_then(|metadata| metadata.modified());
+        refresh(command, newest.map_err(|error| error.to_string())?, &out)?;
         module.images.insert(0, ((*target).to_owned(), out));
     }
     Ok(())
@@ -150,12 +150,12 @@ fn assemble(recipe: &Recipe<'_>, ptxas: &Path, module: &mut Module) -> Result<()
 
 /// When the source or any header last changed.
 fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
-    let read = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let mut newest = std::fs::metadata(source).and_then(|metadata| metadata.modified()).map_err(read)?;
-    for entry in std::fs::read_dir(folder).map_err(read)? {
+    let read = |error: std::io::Error| error.to_string();
+    let mut newest = fs_err::metadata(source).and_then(|metadata| metadata.modified()).map_err(read)?;
+    for entry in fs_err::read_dir(folder).map_err(read)? {
         let path = entry.map_err(read)?.path();
         if path.extension().is_some_and(|extension| extension == "h") {
-            newest = newest.max(std::fs::metadata(&path).and_then(|metadata| metadata.modified()).map_err(read)?);
+            newest = newest.max(fs_err::metadata(&path).and_then(|metadata| metadata.modified()).map_err(read)?);
         }
     }
     Ok(newest)
@@ -166,12 +166,12 @@ fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
 fn refresh(mut command: Command, newest: SystemTime, out: &Path) -> Result<(), String> {
     let stamp = out.with_extension("command");
     let words = format!("{command:?}");
-    let made = std::fs::metadata(out).and_then(|metadata| metadata.modified());
-    if made.is_ok_and(|made| made > newest) && std::fs::read_to_string(&stamp).is_ok_and(|text| text == words) {
+    let made = fs_err::metadata(out).and_then(|metadata| metadata.modified());
+    if made.is_ok_and(|made| made > newest) && fs_err::read_to_string(&stamp).is_ok_and(|text| text == words) {
         return Ok(());
     }
     run(&mut command)?;
-    std::fs::write(&stamp, words).map_err(|error| format!("{}: {error}", stamp.display()))
+    fs_err::write(&stamp, words).map_err(|error| error.to_string())
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

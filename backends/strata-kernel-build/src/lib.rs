@@ -70,9 +70,9 @@ fn directive(text: &str) {
 
 /// The `.cu` files in order of name. Headers only count as dependencies.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let read = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let read = |error: std::io::Error| error.to_string();
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(read)? {
+    for entry in fs_err::read_dir(folder).map_err(read)? {
         let path = entry.map_err(read)?.path();
         directive(&format!("rerun-if-changed={}", path.display()));
         if path.extension().is_some_and(|extension| extension == "cu") {

@@ -7,7 +7,7 @@ use crate::compile::Module;
 
 pub(crate) fn write(path: &Path, modules: &[Module], not_built: Option<&str>) -> Result<(), String> {
     let text = text(modules, not_built);
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+    fs_err::write(path, text).map_err(|error| error.to_string())
 }
 
 fn text(modules: &[Module], not_built: Option<&str>) -> String {

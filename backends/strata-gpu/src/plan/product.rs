@@ -90,7 +90,6 @@ struct FloatKernels {
 }
 
 /// mmq.h: tiles of 128 rows and 64 columns.
-
 const TILE_ROWS: u64 = 128;
 const TILE_COLUMNS: u64 = 64;
 const TILE_THREADS: u32 = 256;
