@@ -121,6 +121,8 @@ impl Inventory {
         };
         match archive_read::read(file, container, &mut reader) {
             Ok(()) => {}
+            // This reader stopped by itself and has said why.
+            Err(Stopped::Damaged(_)) if reader.report.has(PACKAGE_TOO_LARGE) => {}
             Err(Stopped::Damaged(why)) => reader.report.add(Finding::new(ARCHIVE_DAMAGED, None, why)),
             Err(Stopped::TooMuch(why)) => reader.report.add(Finding::new(PACKAGE_TOO_LARGE, None, why)),
             Err(Stopped::Io(error)) => return Err(error),
