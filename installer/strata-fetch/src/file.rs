@@ -422,7 +422,10 @@ impl Job<'_> {
             queue.pop_front();
         }
         let workers = self.settings.connections.max(1).min(queue.len() + usize::from(first.is_some()));
-        let shared = Shared { state: Mutex::new(State { journal, queue, done, end: None }), changed: Condvar::new() };
+        let shared = Shared {
+            state: Mutex::new(State { journal, queue, done, heard: false, end: None }),
+            changed: Condvar::new(),
+        };
         let mut first = first;
         let hashed = std::thread::scope(|scope| {
             for _ in 0..workers {
@@ -449,6 +452,12 @@ impl Job<'_> {
     fn hash(&self, shared: &Shared, file: &fs_err::File, identity: &Identity) -> Option<Sha256Digest> {
         let mut hasher = Sha256::new();
         let mut buffer = vec![0_u8; 1 << 20];
+        // What an earlier run left is read while the rest comes, not before: nobody waits for it.
+        let mut state = shared.lock();
+        while !state.heard && (state.journal.chunks.len() as u64) < identity.chunks() && state.end.is_none() {
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
         for index in 0..identity.chunks() {
             let mut state = shared.lock();
             while !state.journal.chunks.contains(&index) {
@@ -574,6 +583,9 @@ impl Job<'_> {
                     self.came();
                     let mut state = shared.lock();
                     state.done += bytes.len() as u64;
+                    if !std::mem::replace(&mut state.heard, true) {
+                        shared.changed.notify_all();
+                    }
                     let done = state.done;
                     let ended = state.end.is_some();
                     drop(state);
@@ -611,6 +623,8 @@ struct State {
     queue: VecDeque<u64>,
     /// Bytes that are there, of chunks under way too.
     done: u64,
+    /// Something came over the network.
+    heard: bool,
     /// Why the work ends early.
     end: Option<End>,
 }
