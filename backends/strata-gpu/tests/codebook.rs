@@ -1,6 +1,5 @@
 //! The lattice points that the kernels look up are those of the ABI crate, number for number.
 
-use std::path::Path;
 use strata_backend_abi::codebook::{IQ1S_GRID, IQ2S_GRID, IQ2XS_GRID, IQ2XXS_GRID, IQ3S_GRID, IQ3XXS_GRID};
 
 /// The numbers of the array `name` in a C header.
@@ -16,8 +15,7 @@ fn numbers(header: &str, name: &str) -> Vec<u64> {
 
 #[test]
 fn tables_of_the_kernels_are_the_abis() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/codebook.h");
-    let header = std::fs::read_to_string(path).expect("the header is there");
+    let header = include_str!("../../kernels/codebook.h");
     for (name, grid) in [
         ("IQ2XXS_GRID", IQ2XXS_GRID.to_vec()),
         ("IQ2XS_GRID", IQ2XS_GRID.to_vec()),
