@@ -50,7 +50,7 @@ impl Backend for CudaBackend {
 
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
         let api = self.api()?;
-        let driver = api.version_text()?;
+        let driver = api.version_text();
         let cards = api.cards()?;
         let mut infos = Vec::with_capacity(cards.len());
         for card in cards {

@@ -59,7 +59,7 @@ impl Standin {
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libcuda.so.1");
-        std::fs::copy(built, &path).unwrap();
+        fs_err::copy(built, &path).unwrap();
         // SAFETY: our own library, which has no initialisers.
         let library = unsafe { Library::new(&path) }.unwrap();
         Some(Standin { path: path.to_str().unwrap().to_owned(), _folder: folder, library })

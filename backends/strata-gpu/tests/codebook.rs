@@ -24,6 +24,6 @@ fn tables_of_the_kernels_are_the_abis() {
         ("IQ3S_GRID", IQ3S_GRID.iter().map(|point| u64::from(*point)).collect()),
         ("IQ1S_GRID", IQ1S_GRID.to_vec()),
     ] {
-        assert_eq!(numbers(&header, name), grid, "{name}");
+        assert_eq!(numbers(header, name), grid, "{name}");
     }
 }

@@ -135,11 +135,11 @@ impl Api {
         let launch_ex = unsafe { library.get::<LaunchEx>(b"cuLaunchKernelEx") }.ok().map(|symbol| *symbol);
         let mut api = Api { functions, launch_ex, version: 0, _library: library };
         // SAFETY: no argument but the flags, which must be 0.
-        api.status("cuInit", unsafe { (api.functions.init)(0) }).map_err(|error| api.no_start(&error))?;
+        api.status("cuInit", unsafe { (api.functions.init)(0) }).map_err(|error| Self::no_start(&error))?;
         let mut version = 0;
         // SAFETY: the place for the number lives through the call.
         let status = unsafe { (api.functions.driver_version)(&raw mut version) };
-        api.status("cuDriverGetVersion", status).map_err(|error| api.no_start(&error))?;
+        api.status("cuDriverGetVersion", status).map_err(|error| Self::no_start(&error))?;
         api.version = version;
         if version < LOWEST_VERSION {
             let text = format!(
@@ -168,7 +168,7 @@ impl Api {
     }
 
     /// Why `cuInit` does not work, as far as its number tells.
-    fn no_start(&self, error: &DriverError) -> Failure {
+    fn no_start(error: &DriverError) -> Failure {
         match error.code {
             100 => Failure::new(StrataStatus::NoDevice, format!("the NVIDIA driver finds no card: {error}")),
             3 | 999 | 802 | 803 | 804 => {
@@ -182,8 +182,8 @@ impl Api {
     }
 
     /// `CUDA 13.0`.
-    pub(crate) fn version_text(&self) -> Result<String> {
-        Ok(format!("CUDA {}", version_words(self.version)))
+    pub(crate) fn version_text(&self) -> String {
+        format!("CUDA {}", version_words(self.version))
     }
 
     /// A call's status as a result.
@@ -284,7 +284,9 @@ impl Api {
 
 /// `GPU-c5b7f0a2-…`: a UUID as nvidia-smi says it.
 fn uid(bytes: &[u8; 16]) -> String {
-    let hex = |range: std::ops::Range<usize>| bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |range: std::ops::Range<usize>| {
+        bytes[range].iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    };
     format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
 }
 

@@ -403,7 +403,7 @@ fn cut_and_foreign_bytes_are_told() {
         fs_err::write(&path, &sound[..length]).unwrap();
         let ran = ran(strata().arg("verify-package").arg(&path));
         assert!(
-            ran.status.is_some_and(|status| status & 17 == 17),
+            ran.status.is_some_and(|status| status >= 16 && status & 1 == 1),
             "{length}: {:?} {}{}",
             ran.status,
             ran.out,
