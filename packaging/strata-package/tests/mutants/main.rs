@@ -42,10 +42,39 @@ struct Tally {
     caught: BTreeMap<String, u64>,
     survived: Vec<String>,
     codes: BTreeMap<&'static str, u64>,
+    /// Each mutant with what was found in it.
+    told: Vec<(String, Vec<&'static str>)>,
 }
+
+/// Words (with `&` between) that a mutant's kind and change hold, and the code that is then among the findings.
+const EXPECTED: &[(&str, &str)] = &[
+    ("tar.gz tar tail", "S0502"),
+    ("component.json.bak", "S0512"),
+    ("manifest text: compact", "S0502"),
+    ("manifest text: unknown schema", "S0511"),
+    ("folder dropped&-cpu/component.json", "S0510"),
+    ("folder dropped&-cpu/share/notes/one.md", "S0513"),
+    ("content: a byte in", "S0514"),
+    ("folder mode", "S0515"),
+    ("law of ELF files: other version", "S0516"),
+    ("law of ELF files: owner of the note", "S0517"),
+    ("law of ELF files: build path RUNPATH", "S0519"),
+    ("law of ELF files: executable stack", "S0521"),
+    ("law of ELF files: second export", "S0522"),
+    ("law of GPU code", "S0523"),
+    ("descriptor: layout", "S0525"),
+    ("stale bill", "S0526"),
+    ("law of ELF files: build path text", "S0527"),
+    ("law of ELF files: class", "S0528"),
+    ("law of ELF files: machine", "S0536"),
+    ("index says otherwise: manifest digest", "S0530"),
+    ("key list: by a stranger", "S0567"),
+    ("replayed", "S0568"),
+];
 
 impl Tally {
     fn count(&mut self, kind: &str, what: &str, found: Option<Vec<&'static str>>) {
+        self.told.push((format!("{kind}: {what}"), found.clone().unwrap_or_default()));
         match found {
             Some(codes) => {
                 *self.caught.entry(kind.to_owned()).or_default() += 1;
@@ -261,6 +290,37 @@ fn every_single_mutant_is_found_and_nothing_else() {
         caught + tally.survived.len() as u64,
         tally.survived.len()
     );
+    each_has_its_code(&tally);
     assert!(tally.survived.is_empty(), "survived:\n{}", tally.survived.join("\n"));
     assert!(caught >= 2000, "only {caught} mutants");
+}
+
+/// What was found in a mutant is what was changed.
+fn each_has_its_code(tally: &Tally) {
+    let mut wrong = Vec::new();
+    for (words, code) in EXPECTED {
+        let mut told =
+            tally.told.iter().filter(|(mutant, _)| words.split('&').all(|word| mutant.contains(word))).peekable();
+        if told.peek().is_none() {
+            wrong.push(format!("no mutant is called `{words}`"));
+        }
+        let without = told.filter(|(_, codes)| !codes.contains(code));
+        wrong.extend(without.map(|(mutant, codes)| format!("{code} is not among the findings of {mutant}: {codes:?}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_cut_archive_with_its_own_digest_is_not_unpacked() {
+    let scene = tempfile::tempdir().unwrap();
+    let Some(sound) = sound(scene.path(), "cpu", BackendKind::Cpu) else { return };
+    for (format, bytes) in &sound.archives {
+        let cut = scene.path().join(format!("{}.{}", sound.tree.stem, format.suffix()));
+        fs_err::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+        let digests = strata_package::index::Digests::of_file(&cut).unwrap();
+        let into = scene.path().join(format!("into-{}", format.suffix()));
+        fs_err::create_dir_all(&into).unwrap();
+        let error = strata_package::unpack::unpack(&cut, &into, digests.size, digests.sha256).unwrap_err();
+        assert_eq!(strata_diag::Diagnose::code(&error).id, "S0535", "{error}");
+    }
 }
