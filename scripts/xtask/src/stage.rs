@@ -32,7 +32,8 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     let fresh = beside(&prefix, "new")?;
     let mut stage = Stage { root: fresh.clone(), files: Vec::new() };
     stage.add(&built.join("strata"), "bin/strata", 0o755)?;
-    let mut plugins = vec![stage.add_plugin(&built, "cpu", BackendKind::Cpu, "libstrata_backend_cpu.so", &["x86_64"])?];
+    let mut plugins =
+        vec![stage.add_plugin(&built, "cpu", BackendKind::Cpu, "libstrata_backend_cpu.so", &["x86_64"])?];
     if cuda_targets.is_empty() {
         say("without the CUDA plugin: clang-19 was not found");
     } else {

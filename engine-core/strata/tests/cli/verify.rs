@@ -412,3 +412,26 @@ fn cut_and_foreign_bytes_are_told() {
         assert!(ran.out.contains("error[S0501]"), "{length}: {}", ran.out);
     }
 }
+
+/// Names take memory, so there is a most of them: reading stops and says so.
+#[test]
+fn an_archive_of_endless_names_is_too_large() {
+    use strata_package::archive_write::{Gzip, TarEncoder};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("names.tar.gz");
+    let mut tar = TarEncoder::new(Gzip::new(fs_err::File::create(&path).unwrap()).unwrap(), 0);
+    let part = "n".repeat(250);
+    for number in 0..1200 {
+        let name = format!("top/{}{number}", format!("{part}/").repeat(230));
+        tar.file(&name, 0, FileMode::Plain, &mut std::io::empty()).unwrap();
+    }
+    tar.finish().unwrap().finish().unwrap();
+    let ran = ran(strata().arg("verify-package").arg(&path));
+    assert!(
+        ran.out.contains("error[S0509]"),
+        "{:?} {}{}",
+        ran.status,
+        ran.out.chars().take(2000).collect::<String>(),
+        ran.err
+    );
+}
