@@ -87,6 +87,19 @@ impl Tally {
     }
 }
 
+pub(crate) fn at() -> UtcTime {
+    UtcTime::from_seconds(1_700_100_000)
+}
+
+/// The codes of what is found, or `None` when nothing is.
+pub(crate) fn found(target: &Path, options: &VerifyOptions) -> Option<Vec<&'static str>> {
+    match verify(target, options, &Silent) {
+        Ok(report) if report.is_clean() => None,
+        Ok(report) => Some(report.counts.keys().copied().collect()),
+        Err(_) => Some(vec!["unreadable"]),
+    }
+}
+
 struct Sound {
     name: &'static str,
     tree: Tree,
