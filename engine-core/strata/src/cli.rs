@@ -1,9 +1,11 @@
 //! The command line as data: every command, flag and its help text. A catalogue; the commands
 //! themselves parse no text: `settings.rs` turns values into the engine's types.
 
+mod doctor;
 mod package;
 mod verify_package;
 
+pub(crate) use doctor::*;
 pub(crate) use package::*;
 pub(crate) use verify_package::*;
 
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Show what a model file holds, what it needs and whether this build can run it.
     Inspect(InspectArgs),
+    /// Say what this machine and this installation can do, what is wrong and what to do about it.
+    Doctor(DoctorArgs),
     /// Build, index and sign packages.
     Package(PackageArgs),
     /// Prove that a package is exactly what its manifest says: files, versions, ELF, GPU code, signature.
@@ -55,6 +59,7 @@ impl Command {
             Command::Eval(args) => args.json,
             Command::Bench(args) => args.json,
             Command::Inspect(args) => args.json,
+            Command::Doctor(args) => args.json,
             Command::Version(args) => args.json,
             Command::Package(args) => args.command.wants_json(),
             Command::VerifyPackage(args) => args.json,

@@ -6,6 +6,7 @@ use crate::env;
 use crate::outcome::Outcome;
 use crate::prefix::Prefix;
 use crate::printer;
+use std::path::PathBuf;
 use std::sync::Arc;
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::plugin::{NO_BACKEND, PLUGIN_PROBE};
@@ -45,7 +46,7 @@ impl Chosen {
 
 /// Chooses and opens.
 pub(crate) fn choose(args: &EngineArgs, prefix: Option<&Prefix>) -> Outcome<Chosen> {
-    let entries = entries(args, prefix)?;
+    let entries = entries(&args.plugin, prefix)?;
     let request = Request {
         backend: match args.backend {
             BackendArg::Auto => BackendRequest::Auto,
@@ -56,7 +57,7 @@ pub(crate) fn choose(args: &EngineArgs, prefix: Option<&Prefix>) -> Outcome<Chos
         device: args.device.clone(),
         target: None,
     };
-    let selected = select::select(&entries, &request, &open_options(args)?);
+    let selected = select::select(&entries, &request, &open_options(args.retry_plugin)?);
     if args.backend_report {
         printer::talk(&selected.selection.to_text());
     } else {
@@ -81,16 +82,17 @@ pub(crate) fn choose(args: &EngineArgs, prefix: Option<&Prefix>) -> Outcome<Chos
     Ok(Chosen { device, selection: selected.selection })
 }
 
-type Entries = Vec<(String, Result<PluginEntry, PluginError>)>;
+/// Plugins by name, also those whose descriptor cannot be read.
+pub(crate) type Entries = Vec<(String, Result<PluginEntry, PluginError>)>;
 
 /// The plugins of the command line, else those of the receipt.
-fn entries(args: &EngineArgs, prefix: Option<&Prefix>) -> Result<Entries, Diagnostic> {
-    if !args.plugin.is_empty() {
-        let read = |path: &std::path::PathBuf| {
+pub(crate) fn entries(named: &[PathBuf], prefix: Option<&Prefix>) -> Result<Entries, Diagnostic> {
+    if !named.is_empty() {
+        let read = |path: &PathBuf| {
             let entry = PluginEntry::from_descriptor(path);
             (entry.as_ref().map_or_else(|_| path.display().to_string(), |entry| entry.name().to_owned()), entry)
         };
-        return Ok(args.plugin.iter().map(read).collect());
+        return Ok(named.iter().map(read).collect());
     }
     match prefix {
         Some(prefix) => Ok(PluginEntry::from_receipt(&prefix.root, &prefix.receipt)),
@@ -101,11 +103,12 @@ fn entries(args: &EngineArgs, prefix: Option<&Prefix>) -> Result<Entries, Diagno
     }
 }
 
-fn open_options(args: &EngineArgs) -> Result<OpenOptions, Diagnostic> {
+/// Plugins are tried in a child first; `retry` forgets what an earlier crash taught.
+pub(crate) fn open_options(retry: bool) -> Result<OpenOptions, Diagnostic> {
     let command = ProbeCommand::this_program(["internal-probe"]).map_err(|error| {
         Diagnostic::new(PLUGIN_PROBE, "this program cannot find its own file").fact("because", error)
     })?;
-    let probe = ProbeOptions { command, limit: None, state_dir: env::state_dir(), retry: args.retry_plugin };
+    let probe = ProbeOptions { command, limit: None, state_dir: env::state_dir(), retry };
     let log = Arc::new(|level: StrataLogLevel, text: &str| {
         if level >= StrataLogLevel::Warning {
             printer::talk(&format!("plugin: {text}"));

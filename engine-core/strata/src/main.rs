@@ -67,6 +67,7 @@ fn run(command: Command) -> Outcome {
         Command::Eval(args) => commands::eval::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Package(args) => commands::package::run(&args),
         Command::VerifyPackage(args) => commands::verify_package::run(&args),
         Command::Explain(args) => commands::explain::run(args.code.as_deref()),

@@ -9,7 +9,7 @@ use crate::env;
 use std::path::{Path, PathBuf};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::{BAD_INPUT, MODEL_NOT_FOUND};
-use strata_manifest::{Document, ModelStore, Receipt};
+use strata_manifest::{Document, ModelStore, Receipt, Sha256Digest};
 
 /// An installation: its root and what is in it.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Prefix {
 pub(crate) struct Model {
     pub(crate) name: String,
     /// The files in order; the first is the one to open.
-    files: Vec<(PathBuf, u64)>,
+    pub(crate) files: Vec<(PathBuf, u64, Sha256Digest)>,
 }
 
 impl Prefix {
@@ -66,10 +66,10 @@ fn own_prefix() -> Option<PathBuf> {
 
 /// Models of the receipt, then those that all generations share.
 fn models(root: &Path, receipt: &Receipt) -> Result<Vec<Model>, Diagnostic> {
-    let of_receipt = receipt
-        .models
-        .iter()
-        .map(|model| Model { name: model.name.clone(), files: vec![(root.join(&model.path), model.size)] });
+    let of_receipt = receipt.models.iter().map(|model| Model {
+        name: model.name.clone(),
+        files: vec![(root.join(&model.path), model.size, model.sha256)],
+    });
     let mut models: Vec<Model> = of_receipt.collect();
     let shared = root.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "generations"));
     let Some(folder) = shared.and_then(Path::parent).map(|prefix| prefix.join("models")) else { return Ok(models) };
@@ -78,7 +78,7 @@ fn models(root: &Path, receipt: &Receipt) -> Result<Vec<Model>, Diagnostic> {
         let store = ModelStore::read(&list).map_err(|error| Diagnostic::of(&error))?;
         models.extend(store.models.into_iter().map(|model| Model {
             name: model.name,
-            files: model.files.into_iter().map(|file| (folder.join(file.path), file.size)).collect(),
+            files: model.files.into_iter().map(|file| (folder.join(file.path), file.size, file.sha256)).collect(),
         }));
     }
     Ok(models)
@@ -95,7 +95,7 @@ pub(crate) fn model_path(model: &str, prefix: Option<&Prefix>) -> Result<PathBuf
     let Some(found) = installed.iter().find(|entry| entry.name == model) else {
         return Err(not_found(format!("no file and no installed model is called `{model}`"), installed, prefix));
     };
-    for (path, size) in &found.files {
+    for (path, size, _) in &found.files {
         let bytes = fs_err::metadata(path).map(|metadata| metadata.len());
         if bytes.as_ref().is_ok_and(|bytes| bytes != size) {
             let message = format!("the installed model `{model}` is not the file that was installed");
@@ -107,7 +107,7 @@ pub(crate) fn model_path(model: &str, prefix: Option<&Prefix>) -> Result<PathBuf
         }
     }
     // A model without files is in no list that we write; whoever opens the empty path is told that it is none.
-    Ok(found.files.first().map(|(path, _)| path.clone()).unwrap_or_default())
+    Ok(found.files.first().map(|(path, ..)| path.clone()).unwrap_or_default())
 }
 
 /// The model to run when none is named: the only installed one.
@@ -135,7 +135,7 @@ fn not_found(message: String, installed: &[Model], prefix: Option<&Prefix>) -> D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strata_manifest::{InstalledModel, Sha256Digest, StoredFile, StoredModel, Version};
+    use strata_manifest::{InstalledModel, StoredFile, StoredModel, Version};
 
     fn receipt(models: Vec<InstalledModel>) -> Receipt {
         Receipt {

@@ -119,7 +119,7 @@ fn an_installed_model_of_another_size_is_refused() {
     fs_err::write(folder.path().join("receipt.json"), receipt.to_string()).unwrap();
     fs_err::write(folder.path().join("m.gguf"), "four").unwrap();
     let ran = refused(strata().args(["inspect", "m", "--prefix"]).arg(folder.path()), 1, "S0005");
-    assert!(ran.err.contains("receipt") && ran.err.contains("m.gguf"), "{}", ran.err);
+    assert!(ran.err.contains("bytes when installed: 5") && ran.err.contains("m.gguf"), "{}", ran.err);
     let ran = refused(strata().args(["inspect", "m", "--prefix", "/nonexistent"]), 1, "S0003");
     assert!(ran.err.contains("because:"), "{}", ran.err);
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and says what it skips")]
 
 mod chat;
+mod doctor;
 mod errors;
 mod hostile;
 mod package;

@@ -1,0 +1,34 @@
+//! Flags of `strata doctor`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Exit status: 0 all is well, 1 something is wrong; what and what to do about it is printed.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object: the checks, the host facts, the choice of backend.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Run a model's operations on every device and compare with the CPU's plain kernels.
+    #[arg(long, conflicts_with = "root")]
+    pub(crate) selftest: bool,
+    /// Also hash every installed file and model; without it, their sizes are compared.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Also write the text to a new file, without names of people and machines and without serial numbers: to show others.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Look at the copy of another machine's files below this folder; no plugin is opened.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Use the plugin of this descriptor file instead of the installed ones. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plugin: Vec<PathBuf>,
+    /// Try a plugin again that crashed or hung before.
+    #[arg(long)]
+    pub(crate) retry_plugin: bool,
+    /// Installation to look at; default: the one this program lies in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) prefix: Option<PathBuf>,
+}
