@@ -363,8 +363,7 @@ impl Job<'_> {
             self.right_size(length)?;
             self.observer.file(&self.request.name, 0, length.or(self.resolved.size));
             match self.stream_whole(response, length, &mut best)? {
-                Streamed::All(size, sha256) if size == 0 && self.resolved.size != Some(0) => {
-                    let _ = sha256;
+                Streamed::All(0, _) if self.resolved.size != Some(0) => {
                     self.clear();
                     return Err(self.page("nothing at all".to_owned()));
                 }

@@ -1,9 +1,10 @@
 //! A staged file, read once: size, digests, and what an ELF file or GPU code in it says of itself.
 
-use crate::PackageError;
-use crate::artefact::{elf_facts, gpu_targets};
 use crate::stage::{Content, Staged};
+use crate::{PackageError, elf, gpu};
+use memchr::memmem;
 use std::collections::BTreeSet;
+use std::io::Cursor;
 use std::path::Path;
 use strata_manifest::{BuildRecord, CHUNK_BYTES, Document, FileMode, PackageFile, PackagePath, Role, Sha256Digest};
 
@@ -78,7 +79,7 @@ fn one(file: Staged, cpu_arch: &str) -> Result<Described, PackageError> {
     if !code {
         return Ok(described);
     }
-    if let Some(facts) = elf_facts(&bytes).map_err(&broken)? {
+    if let Some(facts) = elf::inspect_bytes(&bytes).map_err(&broken)? {
         if facts.machine != cpu_arch {
             let (expected, got) = (cpu_arch.to_owned(), facts.machine);
             return Err(PackageError::Disagrees { path, what: "is for another processor", expected, got });
@@ -87,12 +88,44 @@ fn one(file: Staged, cpu_arch: &str) -> Result<Described, PackageError> {
         described.record = record;
         described.needed = facts.needed;
         described.provides.extend(facts.soname);
-        described.libc_floor = facts.libc_floor;
-        described.libstdcxx_floor = facts.libstdcxx_floor;
+        let versions = || facts.versions.iter().map(|(_, version)| version.as_str());
+        described.libc_floor = elf::floor(versions(), "GLIBC_");
+        described.libstdcxx_floor = elf::floor(versions(), "GLIBCXX_");
     }
     // Programs of ours hold no GPU code, and may well hold these words as text.
     if file.role != Role::Binary {
         described.gpu_targets = gpu_targets(&bytes).map_err(&broken)?;
     }
     Ok(described)
+}
+
+/// GPU targets of everything that lies in a file of ours. A compressed bundle of AMD's is an error here: our
+/// own builds make none.
+fn gpu_targets(bytes: &[u8]) -> Result<BTreeSet<String>, String> {
+    let hip = memmem::find(bytes, b".hip_fatbin\0").is_some() || bytes.starts_with(b"CCOB");
+    if let Some(at) = memmem::find(bytes, b"CCOB").filter(|_| hip) {
+        return Err(format!("it holds a compressed offload bundle at byte {at}: build without compression"));
+    }
+    let facts = gpu::scan(&mut Cursor::new(bytes)).map_err(|error| error.to_string())?;
+    match facts.unreadable.into_iter().next() {
+        Some(why) => Err(why),
+        None => Ok(facts.targets),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gpu_targets;
+
+    #[test]
+    fn compressed_and_unknown_gpu_code_is_refused() {
+        assert!(gpu_targets(b"CCOB\x02\0").unwrap_err().contains("compressed"));
+        let mut image = vec![0_u8; 64];
+        image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        image[18..20].copy_from_slice(&224_u16.to_le_bytes());
+        image[48..52].copy_from_slice(&0xfe_u32.to_le_bytes());
+        assert!(gpu_targets(&image).unwrap_err().contains("0xfe"));
+        image[48] = 0x46;
+        assert_eq!(gpu_targets(&image).unwrap().into_iter().collect::<Vec<_>>(), ["gfx1101"]);
+    }
 }

@@ -7,7 +7,8 @@
 //! back end's user guide and the offload bundler's page in LLVM's documentation; fat binaries as
 //! their headers show.
 
-use crate::artefact::amd_target;
+mod amd;
+
 use memchr::memmem::Finder;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -151,7 +152,7 @@ fn code_object(image: &[u8], facts: &mut GpuFacts) {
         return;
     };
     match machine {
-        224 => facts.add(amd_target(flags)),
+        224 => facts.add(amd::target(flags)),
         // From version 8 of its ABI on, the architecture's number lies one byte higher.
         190 => facts.add(Ok(format!("sm_{}", if *abi_version >= 8 { flags >> 8 & 0xff } else { flags & 0xff }))),
         _ => {}

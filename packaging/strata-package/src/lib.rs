@@ -2,7 +2,6 @@
 
 pub mod archive_read;
 pub mod archive_write;
-mod artefact;
 pub mod build;
 mod describe;
 mod digest;
