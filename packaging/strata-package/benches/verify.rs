@@ -2,7 +2,8 @@
 //!
 //! A package of generated data (4 GiB; `STRATA_BENCH_MIB` says another size) is laid out as a folder, read
 //! once so that it lies in memory, and then verified, hashed by coreutils' `sha256sum`, hashed plainly by
-//! the sha2 crate on all processors, and only read, in turns. Each number is the best of three turns.
+//! the sha2 crate on all processors, compared with a tar of the same files by `tar -d`, and only read, in
+//! turns. Each number is the best of three turns. The first line says how busy the machine was before.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
@@ -155,6 +156,11 @@ fn peak_mib() -> io::Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse().unwrap_or(0) / 1024)
 }
 
+fn done(command: &mut Command) -> io::Result<()> {
+    let status = command.stdout(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{command:?} failed"))) }
+}
+
 fn timed(best: &mut f64, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let start = Instant::now();
     work()?;
@@ -164,11 +170,14 @@ fn timed(best: &mut f64, work: impl FnOnce() -> io::Result<()>) -> io::Result<()
 
 fn main() -> io::Result<()> {
     let mib = std::env::var("STRATA_BENCH_MIB").ok().and_then(|text| text.parse().ok()).unwrap_or(4096);
+    let busy = fs_err::read_to_string("/proc/loadavg")?;
     let room = tempfile::tempdir()?;
     let paths = lay_out(room.path(), mib * MIB)?;
     let laid_out = peak_mib()?;
+    let archive = tempfile::NamedTempFile::new()?;
+    done(Command::new("tar").arg("-cf").arg(archive.path()).arg("-C").arg(room.path()).arg("."))?;
     let options = VerifyOptions::at(UtcTime::now());
-    let [mut ours, mut sum, mut plain, mut read] = [f64::INFINITY; 4];
+    let [mut ours, mut sum, mut plain, mut read, mut compared] = [f64::INFINITY; 5];
     for _ in 0..TURNS {
         timed(&mut read, || on_all_processors(&paths, |path| through(path, |_| {})))?;
         timed(&mut ours, || {
@@ -183,22 +192,28 @@ fn main() -> io::Result<()> {
                 Ok(())
             })
         })?;
-        timed(&mut sum, || {
-            let status = Command::new("sha256sum").arg("--").args(&paths).stdout(Stdio::null()).status()?;
-            if status.success() { Ok(()) } else { Err(io::Error::other("sha256sum failed")) }
-        })?;
+        timed(&mut sum, || done(Command::new("sha256sum").arg("--").args(&paths)))?;
+        timed(&mut compared, || done(Command::new("tar").arg("-df").arg(archive.path()).arg("-C").arg(room.path())))?;
     }
     let rate = |seconds: f64| mib as f64 / seconds;
     let mut out = io::stdout().lock();
+    writeln!(out, "load before: {}", busy.trim())?;
     writeln!(out, "{mib} MiB in {} files, best of {TURNS} turns", paths.len())?;
     for (name, seconds) in [
         ("verified (each file, and each 8 MiB piece of large ones)", ours),
         ("sha256sum of coreutils, one process", sum),
+        ("`tar -d` against a tar of the same files, one process", compared),
         ("sha2 crate alone, all processors, files only", plain),
         ("read only, all processors", read),
     ] {
         writeln!(out, "{seconds:8.3} s {:7.0} MiB/s  {name}", rate(seconds))?;
     }
-    writeln!(out, "{:.2} times sha256sum, {:.2} times the sha2 crate alone", sum / ours, plain / ours)?;
+    writeln!(
+        out,
+        "{:.2} times sha256sum, {:.2} times `tar -d`, {:.2} times the sha2 crate alone",
+        sum / ours,
+        compared / ours,
+        plain / ours
+    )?;
     writeln!(out, "peak memory {} MiB ({laid_out} MiB when the package was laid out)", peak_mib()?)
 }

@@ -1,10 +1,12 @@
-//! SHA-256 of what passes through: the whole, and each 8 MiB piece.
+//! SHA-256 of what passes through: the whole, and each 8 MiB piece, in one pass.
 
+mod two;
+
+use crate::PackageError;
 use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::path::Path;
 use strata_manifest::{CHUNK_BYTES, Sha256Digest};
 
 /// A reader that hashes all it gives.
@@ -36,17 +38,33 @@ impl<R: Read> Read for Hashed<R> {
 
 /// Size, digest and pieces' digests of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Digests {
-    pub(crate) size: u64,
-    pub(crate) sha256: Sha256Digest,
-    /// Empty up to 8 MiB.
-    pub(crate) chunks: Vec<Sha256Digest>,
+pub struct Digests {
+    pub size: u64,
+    pub sha256: Sha256Digest,
+    /// Of each 8 MiB piece; empty for a file of at most one.
+    pub chunks: Vec<Sha256Digest>,
+}
+
+impl Digests {
+    /// Reads a file once.
+    pub fn of_file(path: &Path) -> Result<Self, PackageError> {
+        let mut file = fs_err::File::open(path).map_err(PackageError::unreadable(path))?;
+        let (mut digester, mut buffer) = (Digester::new(), vec![0_u8; 256 << 10]);
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => return Ok(digester.finish()),
+                Ok(count) => digester.update(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(PackageError::Unreadable { path: path.to_owned(), source }),
+            }
+        }
+    }
 }
 
 /// Collects [`Digests`].
 ///
-/// Two digests of the same bytes cost less than twice one: up to the first piece's end they are one,
-/// and after that the two states take turns block by block, so that the processor works on both at once.
+/// Two digests of the same bytes cost about as much as one: up to the first piece's end they are one, and
+/// after that [`two::take`] works on both at once.
 pub(crate) struct Digester {
     whole: State,
     /// Of the piece that is not at its end; within the first piece `whole` is it.
@@ -55,29 +73,13 @@ pub(crate) struct Digester {
     rest: [u8; BLOCK],
     chunks: Vec<Sha256Digest>,
     size: u64,
-    /// Whether pieces are hashed too; else somebody else does that.
-    pieces: bool,
 }
 
 const BLOCK: usize = 64;
-/// Blocks of a turn, measured: fewer lose to the calls, more to waiting.
-const TURN: usize = 2;
 
 impl Digester {
     pub(crate) fn new() -> Self {
-        Digester {
-            whole: State::new(),
-            piece: State::new(),
-            rest: [0; BLOCK],
-            chunks: Vec::new(),
-            size: 0,
-            pieces: true,
-        }
-    }
-
-    /// Hashes the whole only; its digests name no pieces.
-    pub(crate) fn of_whole() -> Self {
-        Digester { pieces: false, ..Digester::new() }
+        Digester { whole: State::new(), piece: State::new(), rest: [0; BLOCK], chunks: Vec::new(), size: 0 }
     }
 
     pub(crate) fn update(&mut self, mut bytes: &[u8]) {
@@ -101,20 +103,13 @@ impl Digester {
 
     /// Takes whole blocks that begin at byte `at`; says where they end.
     fn blocks(&mut self, mut at: u64, mut blocks: &[[u8; BLOCK]]) -> u64 {
-        if !self.pieces {
-            self.whole.take(blocks);
-            return at + (blocks.len() * BLOCK) as u64;
-        }
         while !blocks.is_empty() {
             let room = (CHUNK_BYTES - at % CHUNK_BYTES) / BLOCK as u64;
             let (now, later) = blocks.split_at(blocks.len().min(room as usize));
             if at < CHUNK_BYTES {
                 self.whole.take(now);
             } else {
-                for turn in now.chunks(TURN) {
-                    self.whole.take(turn);
-                    self.piece.take(turn);
-                }
+                two::take(&mut self.whole.0, &mut self.piece.0, now);
             }
             at += (now.len() * BLOCK) as u64;
             if at == CHUNK_BYTES {
@@ -131,35 +126,12 @@ impl Digester {
 
     pub(crate) fn finish(mut self) -> Digests {
         let rest = &self.rest[..(self.size % BLOCK as u64) as usize];
-        if self.size <= CHUNK_BYTES || !self.pieces {
+        if self.size <= CHUNK_BYTES {
             self.chunks.clear();
         } else if !self.size.is_multiple_of(CHUNK_BYTES) {
             self.chunks.push(self.piece.finish(rest, self.size % CHUNK_BYTES));
         }
         Digests { size: self.size, sha256: self.whole.finish(rest, self.size), chunks: self.chunks }
-    }
-}
-
-/// The digests of a file's pieces, read at their places: another thread may hash the whole meanwhile.
-pub(crate) fn pieces_of(file: &File) -> io::Result<Vec<Sha256Digest>> {
-    let mut buffer = vec![0; 256 << 10];
-    let (mut chunks, mut hasher, mut at) = (Vec::new(), Sha256::new(), 0_u64);
-    loop {
-        let count = match file.read_at(&mut buffer, at) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        let (now, later) = buffer[..count].split_at(count.min((CHUNK_BYTES - at % CHUNK_BYTES) as usize));
-        hasher.update(now);
-        at += count as u64;
-        let full = at.is_multiple_of(CHUNK_BYTES) || !later.is_empty();
-        if count > 0 && full || count == 0 && !at.is_multiple_of(CHUNK_BYTES) {
-            chunks.push(Sha256Digest::from_array(hasher.finalize_reset().into()));
-        }
-        hasher.update(later);
-        if count == 0 {
-            return Ok(chunks);
-        }
     }
 }
 
@@ -221,16 +193,9 @@ mod tests {
                 }
                 assert_eq!(digester.finish(), plain(&bytes[..length]), "{length} bytes by {step}");
             }
-            let mut file = tempfile::tempfile().unwrap();
-            io::Write::write_all(&mut file, &bytes[..length]).unwrap();
-            let mut whole = Digester::of_whole();
-            whole.update(&bytes[..length]);
-            let mut apart = whole.finish();
-            assert!(apart.chunks.is_empty());
-            if length > piece {
-                apart.chunks = pieces_of(&file).unwrap();
-            }
-            assert_eq!(apart, plain(&bytes[..length]), "{length} bytes in two threads");
+            let file = tempfile::NamedTempFile::new().unwrap();
+            fs_err::write(file.path(), &bytes[..length]).unwrap();
+            assert_eq!(Digests::of_file(file.path()).unwrap(), plain(&bytes[..length]), "{length} bytes of a file");
         }
     }
 }

@@ -1,17 +1,18 @@
 //! The release index: every archive of a folder with size and digests, beside it the checksum list
 //! for people with coreutils. Signing is `sign`'s work; an index that changes loses its signatures.
 
+pub use crate::digest::Digests;
+
 use crate::PackageError;
 use crate::archive_write::Format;
 use crate::peek::manifest_text;
 use crate::sign::signature_path;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use strata_manifest::{
-    CHUNK_BYTES, Component, Document, KEYS_FILE, RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, ReleaseModel,
-    SUMS_FILE, Sha256Digest, Sha256Hasher, UtcTime,
+    Component, Document, KEYS_FILE, RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, ReleaseModel, SUMS_FILE,
+    Sha256Digest, UtcTime,
 };
 
 /// What an index says that no archive does.
@@ -23,48 +24,6 @@ pub struct IndexOptions {
     pub serial: Option<u64>,
     /// Models to offer: name and files in the folder.
     pub models: Vec<(String, Vec<PathBuf>)>,
-}
-
-/// Size and digests of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Digests {
-    pub size: u64,
-    pub sha256: Sha256Digest,
-    /// Of each 8 MiB piece; empty for a file of at most one.
-    pub chunks: Vec<Sha256Digest>,
-}
-
-impl Digests {
-    /// Reads a file once.
-    pub fn of_file(path: &Path) -> Result<Self, PackageError> {
-        let mut file = fs_err::File::open(path).map_err(PackageError::unreadable(path))?;
-        let (mut whole, mut size, mut chunks) = (Sha256Hasher::default(), 0_u64, Vec::new());
-        let mut buffer = vec![0_u8; 256 * 1024];
-        loop {
-            let (mut chunk, mut in_chunk) = (Sha256Hasher::default(), 0_u64);
-            while in_chunk < CHUNK_BYTES {
-                let room = buffer.len().min((CHUNK_BYTES - in_chunk) as usize);
-                let count = file.read(&mut buffer[..room]).map_err(PackageError::unreadable(path))?;
-                if count == 0 {
-                    break;
-                }
-                whole.update(&buffer[..count]);
-                chunk.update(&buffer[..count]);
-                in_chunk += count as u64;
-            }
-            size += in_chunk;
-            if in_chunk > 0 {
-                chunks.push(chunk.finish());
-            }
-            if in_chunk < CHUNK_BYTES {
-                break;
-            }
-        }
-        if size <= CHUNK_BYTES {
-            chunks.clear();
-        }
-        Ok(Digests { size, sha256: whole.finish(), chunks })
-    }
 }
 
 /// Lists the archives of a folder in `release.json` and `SHA256SUMS.txt`. An earlier index there is

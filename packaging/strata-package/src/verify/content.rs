@@ -1,7 +1,7 @@
 //! One pass over a file's content: its digests, and what it is when it is an ELF file, GPU code or a
 //! document that rules look at.
 
-use crate::digest::{self, Digester, Digests};
+use crate::digest::{Digester, Digests};
 use crate::elf::{self, ElfFacts};
 use crate::gpu::{self, GpuFacts};
 use memchr::memmem;
@@ -58,22 +58,10 @@ fn may_hold_code(head: &[u8], path: &str) -> bool {
     named || magics.iter().any(|magic| head.starts_with(magic))
 }
 
-/// Hashes a file of a folder and looks at what it is; a file that is `most` of the package by two threads,
-/// one for the whole and one for its pieces.
-pub(super) fn of_file(file: &File, path: &str, room: &Room, most: bool, tell: &dyn Fn(u64)) -> io::Result<Content> {
+/// Hashes a file of a folder and looks at what it is.
+pub(super) fn of_file(file: &File, path: &str, room: &Room, tell: &dyn Fn(u64)) -> io::Result<Content> {
     let mut reader = file;
-    let mut tell = |bytes: &[u8]| tell(bytes.len() as u64);
-    let mut one = |digester| hash(&mut reader, path, room, digester, &mut tell, &mut io::sink());
-    let (digests, head, text) = if most {
-        std::thread::scope(|scope| {
-            let pieces = scope.spawn(|| digest::pieces_of(file));
-            let (mut digests, head, text) = one(Digester::of_whole())?;
-            digests.chunks = pieces.join().map_err(|_| io::Error::other("a thread of the verifier died"))??;
-            Ok::<_, io::Error>((digests, head, text))
-        })?
-    } else {
-        one(Digester::new())?
-    };
+    let (digests, head, text) = hash(&mut reader, path, room, &mut |bytes| tell(bytes.len() as u64), &mut io::sink())?;
     inspected(digests, &head, text, path, room, file)
 }
 
@@ -95,8 +83,7 @@ pub(super) fn of_stream(
     let mut whole = head.as_slice().chain(reader);
     let mut sink = io::sink();
     let into: &mut dyn Write = if wanted { spool } else { &mut sink };
-    let (digests, head, text) =
-        hash(&mut whole, path, room, Digester::new(), &mut |bytes| tell(bytes.len() as u64), into)?;
+    let (digests, head, text) = hash(&mut whole, path, room, &mut |bytes| tell(bytes.len() as u64), into)?;
     if !may_hold_code(&head, path) {
         return Ok(Content { digests, elf: None, gpu: GpuFacts::default(), text, build_path: None });
     }
@@ -135,11 +122,10 @@ fn hash(
     reader: &mut dyn Read,
     path: &str,
     room: &Room,
-    mut digester: Digester,
     tell: &mut dyn FnMut(&[u8]),
     copy: &mut dyn Write,
 ) -> io::Result<Hashed> {
-    let mut head = Vec::new();
+    let (mut digester, mut head) = (Digester::new(), Vec::new());
     let mut text = is_document(path).then(Vec::new);
     // There is one manifest, which is parsed and let go.
     let manifest = path == COMPONENT_FILE;

@@ -22,8 +22,6 @@ use strata_manifest::{COMPONENT_FILE, Component, Document, MAX_DOCUMENT_BYTES};
 
 /// Content that no manifest announced and that is read all the same, in bytes: above it, reading stops.
 const MAX_UNANNOUNCED_BYTES: u64 = 16 << 30;
-/// From this size on, a file that would keep one thread busy to the end is hashed by two.
-const LARGE: u64 = 64 << 20;
 /// Bytes of names that are kept of one package.
 const MAX_NAME_BYTES: usize = 48 << 20;
 /// Findings about an archive's form that are told one by one.
@@ -284,10 +282,9 @@ fn read_all(root: &Path, files: &[(String, u64)], total: u64, threads: usize, pr
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, 64).min(order.len()) {
             scope.spawn(|| {
-                while let Some((path, size)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let most = threads > 1 && *size > LARGE && size.saturating_mul(threads as u64) > total;
+                while let Some((path, _)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let content = open(&root.join(path));
-                    let content = content.and_then(|file| content::of_file(&file, path, &room, most, &tell));
+                    let content = content.and_then(|file| content::of_file(&file, path, &room, &tell));
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((path.clone(), content));
                 }
             });

@@ -3,7 +3,8 @@
 use super::finding::{Finding, Report};
 use super::{Progress, TrustAnchor, VerifyOptions, archive_inventory, archive_rules};
 use crate::PackageError;
-use crate::index::{self, Digests};
+use crate::digest::Digests;
+use crate::index;
 use crate::sign::{self, signature_path};
 use crate::stray;
 use crate::trust::{self, Seen};
