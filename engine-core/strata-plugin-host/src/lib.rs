@@ -11,7 +11,7 @@
 //! It knows no model, no file format and no kernel. The engine and the conformance kit call it;
 //! the binaries call `select` and give `probe` a way to start themselves as its child.
 //!
-//! All unsafe code is in `raw.rs` and its one submodule.
+//! All unsafe code is in `raw.rs` and its submodules.
 
 mod builder;
 mod check;
@@ -20,6 +20,7 @@ mod descriptor;
 mod device;
 mod elf;
 mod error;
+mod nvml;
 mod plugin;
 mod probe;
 mod raw;
@@ -37,6 +38,7 @@ pub use describe::describe;
 pub use descriptor::describe_library;
 pub use device::{Buffer, Device, DeviceInfo, DeviceOptions, Event, HostMemory, MemoryInfo, Program, ProgramInfo};
 pub use error::{AbiRange, PluginError, status_text};
+pub use nvml::nvml_child;
 pub use plugin::{OpenOptions, Plugin, PluginEntry};
 pub use probe::{ProbeCommand, ProbeOptions, ProbeOutcome, ProbedDevice, probe_child};
 pub use raw::LogSink;

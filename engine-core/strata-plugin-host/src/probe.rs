@@ -17,14 +17,12 @@ pub use child::probe_child;
 use crate::verify::Machine;
 use crate::{LogSink, PluginEntry, PluginError};
 use cache::{Cache, Known};
-use report::{LINE_PREFIX, Line, Verdict};
 use std::ffi::OsString;
-use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 use strata_backend_abi::StrataLogLevel;
+use strata_child::{Ended, Ending, Limits, PROBE_LINE, Report, Verdict};
 use strata_diag::Diagnostic;
 
 /// A child on a CPU needs milliseconds; this is for a machine that is badly overloaded.
@@ -37,8 +35,8 @@ const NOTICE_AFTER: Duration = Duration::from_secs(3);
 const MAX_OUTPUT: usize = 256 << 10;
 /// What is shown of a crashed child's stderr.
 const LAST_WORDS: usize = 600;
-/// How long a killed child may take to disappear, and a dead child's pipes to close.
-const GRACE: Duration = Duration::from_secs(2);
+/// More devices than this in a report are not read.
+const MAX_DEVICES: usize = 4096;
 
 /// How to start this program as a probe child; the descriptor's path is appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,180 +111,54 @@ pub(crate) fn probe(
 }
 
 fn run_child(entry: &PluginEntry, options: &ProbeOptions, log: &LogSink) -> Result<ProbeOutcome, PluginError> {
-    let started = Instant::now();
-    let limit = options.limit.unwrap_or(if entry.kind().is_gpu() { GPU_LIMIT } else { CPU_LIMIT });
-    let not_run = |reason: String| PluginError::Probe {
-        plugin: entry.name().to_owned(),
-        program: options.command.program.clone(),
-        reason,
-    };
-    let mut child = Command::new(&options.command.program)
-        .args(&options.command.args)
-        .arg(entry.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| not_run(error.to_string()))?;
-    let stdout = child.stdout.take().map(|pipe| collect(pipe, MAX_OUTPUT));
-    let stderr = child.stderr.take().map(|pipe| collect(pipe, MAX_OUTPUT));
+    let time = options.limit.unwrap_or(if entry.kind().is_gpu() { GPU_LIMIT } else { CPU_LIMIT });
     let notice = || {
-        let text = format!("`{}` is tried for the first time, for at most {} s", entry.name(), limit.as_secs());
+        let text = format!("`{}` is tried for the first time, for at most {} s", entry.name(), time.as_secs());
         log(StrataLogLevel::Warning, &text);
     };
-    let status = wait(&mut child, limit, notice).map_err(|error| not_run(error.to_string()))?;
-    let read = |pipe: Option<mpsc::Receiver<Vec<u8>>>| {
-        // A grandchild may hold the pipe open; what has come until then must do.
-        pipe.and_then(|pipe| pipe.recv_timeout(GRACE).ok()).unwrap_or_default()
-    };
-    let (output, last_words) = (read(stdout), tail(&read(stderr)));
-    let ended = Ended { status, output, last_words, limit };
-    judge(entry, &options.command, ended).map(|devices| ProbeOutcome {
-        devices,
-        remembered: false,
-        took: started.elapsed(),
-    })
+    let mut command = Command::new(&options.command.program);
+    command.args(&options.command.args).arg(entry.path());
+    let limits = Limits { time, output: MAX_OUTPUT };
+    let ended = strata_child::run_with_notice(&mut command, limits, NOTICE_AFTER, notice).map_err(|error| {
+        PluginError::Probe {
+            plugin: entry.name().to_owned(),
+            program: options.command.program.clone(),
+            reason: error.to_string(),
+        }
+    })?;
+    let devices = judge(entry, &options.command, &ended, time)?;
+    Ok(ProbeOutcome { devices, remembered: false, took: ended.took })
 }
 
-/// Waits for the child; `None` when it had to be killed.
-fn wait(child: &mut Child, limit: Duration, notice: impl FnOnce()) -> std::io::Result<Option<ExitStatus>> {
-    let started = Instant::now();
-    let deadline = started + limit;
-    let mut notice = Some(notice);
-    let mut pause = Duration::from_micros(500);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            break;
-        }
-        if started.elapsed() >= NOTICE_AFTER
-            && let Some(notice) = notice.take()
-        {
-            notice();
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(10));
-    }
-    child.kill()?;
-    // A process that sleeps inside a driver does not die; it is left behind rather than waited for.
-    let deadline = Instant::now() + GRACE;
-    while child.try_wait()?.is_none() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(None)
-}
-
-/// Reads a pipe to its end on a thread of its own, keeping its last `limit` bytes.
-fn collect(mut pipe: impl Read + Send + 'static, limit: usize) -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut kept = Vec::new();
-        let mut chunk = [0_u8; 16 << 10];
-        while let Ok(count @ 1..) = pipe.read(&mut chunk) {
-            kept.extend_from_slice(&chunk[..count]);
-            if kept.len() > 2 * limit {
-                kept.drain(..kept.len() - limit);
-            }
-        }
-        // The parent may have given up on it.
-        let _ = sender.send(kept);
-    });
-    receiver
-}
-
-fn tail(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let text = text.trim();
-    let start = (text.len().saturating_sub(LAST_WORDS)..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    text[start..].to_owned()
-}
-
-/// A child that is no more.
-struct Ended {
-    /// `None`: it had to be killed.
-    status: Option<ExitStatus>,
-    output: Vec<u8>,
-    last_words: String,
+fn judge(
+    entry: &PluginEntry,
+    command: &ProbeCommand,
+    ended: &Ended,
     limit: Duration,
-}
-
-fn judge(entry: &PluginEntry, command: &ProbeCommand, ended: Ended) -> Result<Vec<ProbedDevice>, PluginError> {
-    let Ended { status, output, last_words, limit } = ended;
+) -> Result<Vec<ProbedDevice>, PluginError> {
     let plugin = entry.name().to_owned();
-    let mut stage = "starting".to_owned();
-    let mut verdict = None;
-    for line in String::from_utf8_lossy(&output).lines() {
-        // A plugin's own talk may stand before or behind ours on a line.
-        let Some((_, line)) = line.split_once(LINE_PREFIX) else { continue };
-        match Line::parse(line) {
-            Some(Line::Stage(now)) => stage = now,
-            Some(Line::Verdict(found)) => verdict = Some(found),
-            None => {}
-        }
-    }
-    let Some(status) = status else {
+    let Report { stage, verdict } = Report::read(&ended.out, PROBE_LINE, MAX_DEVICES);
+    let Some(status) = ended.status else {
         let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         return Err(PluginError::Hung { plugin, milliseconds, stage });
     };
-    match (status.success(), verdict) {
-        (true, Some(Verdict::Devices(devices))) => Ok(devices),
-        (_, Some(Verdict::Failed(diagnostic))) => Err(PluginError::Reported(Box::new(diagnostic))),
-        _ => match ending(status) {
-            Ending::Plugin(how) => Err(PluginError::Crashed { plugin, how, stage, last_words }),
+    // A verdict that cannot be read is none.
+    let verdict = verdict.and_then(|verdict| match verdict {
+        Verdict::Devices(devices) => report::devices(&devices).filter(|_| status.success()).map(Ok),
+        Verdict::Failed(failure) => report::diagnostic(&failure).map(Err),
+    });
+    match verdict {
+        Some(Ok(devices)) => Ok(devices),
+        Some(Err(diagnostic)) => Err(PluginError::Reported(Box::new(diagnostic))),
+        None => match Ending::of(status) {
+            Ending::Own(how) => {
+                let last_words = strata_child::last_words(&ended.err, LAST_WORDS);
+                Err(PluginError::Crashed { plugin, how, stage, last_words })
+            }
             Ending::Outside(reason) => {
                 let program = command.program.clone();
                 Err(PluginError::Probe { plugin, program, reason: format!("{reason} while {stage}") })
             }
         },
     }
-}
-
-/// Who ended the child.
-enum Ending {
-    /// The plugin, or what it called.
-    Plugin(String),
-    /// Somebody else, which says nothing about the plugin.
-    Outside(String),
-}
-
-#[cfg(unix)]
-fn ending(status: ExitStatus) -> Ending {
-    use std::os::unix::process::ExitStatusExt;
-    let Some(signal) = status.signal() else {
-        return Ending::Plugin(format!("it exited with status {} and without a result", status.code().unwrap_or(-1)));
-    };
-    let names = [
-        (libc::SIGSEGV, "SIGSEGV"),
-        (libc::SIGABRT, "SIGABRT"),
-        (libc::SIGBUS, "SIGBUS"),
-        (libc::SIGILL, "SIGILL"),
-        (libc::SIGFPE, "SIGFPE"),
-        (libc::SIGTRAP, "SIGTRAP"),
-        (libc::SIGSYS, "SIGSYS"),
-        (libc::SIGPIPE, "SIGPIPE"),
-        (libc::SIGXCPU, "SIGXCPU"),
-    ];
-    let outside = [
-        (libc::SIGINT, "SIGINT"),
-        (libc::SIGTERM, "SIGTERM"),
-        (libc::SIGHUP, "SIGHUP"),
-        (libc::SIGQUIT, "SIGQUIT"),
-        // The kernel's way out of a memory shortage as well.
-        (libc::SIGKILL, "SIGKILL"),
-    ];
-    let name =
-        |table: &[(i32, &'static str)]| table.iter().find(|(number, _)| *number == signal).map(|(_, name)| *name);
-    match name(&outside) {
-        Some(name) => Ending::Outside(format!("it was ended from outside by {name}")),
-        None => Ending::Plugin(
-            name(&names).map_or_else(|| format!("signal {signal}"), |name| format!("signal {signal} ({name})")),
-        ),
-    }
-}
-
-#[cfg(not(unix))]
-fn ending(status: ExitStatus) -> Ending {
-    Ending::Plugin(format!("it exited with status {} and without a result", status.code().unwrap_or(-1)))
 }

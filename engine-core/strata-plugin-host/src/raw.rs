@@ -9,8 +9,10 @@
 //! `buffer.rs` and `program.rs`. `plugin.rs` verifies the file before it gets here.
 #![expect(unsafe_code, reason = "dlopen and calls through a C table; see the module's first paragraph")]
 
+mod nvml;
 mod objects;
 
+pub(crate) use nvml::{NvmlDevice, NvmlError, NvmlLibrary};
 pub(crate) use objects::{Desc, RawBuffer, RawDevice, RawEvent, RawProgram};
 
 use crate::PluginError;

@@ -45,6 +45,9 @@ pub(crate) enum Command {
     /// Load one plugin and say what it finds: what a plugin's first open runs in a child process.
     #[command(hide = true)]
     InternalProbe(InternalProbeArgs),
+    /// Ask NVIDIA's management library about its cards: what the detector runs in a child process.
+    #[command(hide = true)]
+    InternalNvml(InternalNvmlArgs),
     /// Print docs/cli.md.
     #[command(hide = true)]
     InternalReference,
@@ -63,7 +66,9 @@ impl Command {
             Command::Version(args) => args.json,
             Command::Package(args) => args.command.wants_json(),
             Command::VerifyPackage(args) => args.json,
-            Command::Explain(_) | Command::InternalProbe(_) | Command::InternalReference => false,
+            Command::Explain(_) | Command::InternalProbe(_) | Command::InternalNvml(_) | Command::InternalReference => {
+                false
+            }
         }
     }
 }
@@ -274,6 +279,12 @@ pub(crate) struct VersionArgs {
     /// Print the whole build record as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InternalNvmlArgs {
+    /// PCI addresses of the cards to ask about; default: all.
+    pub(crate) address: Vec<String>,
 }
 
 #[derive(Debug, Args)]

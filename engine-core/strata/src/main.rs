@@ -73,6 +73,7 @@ fn run(command: Command) -> Outcome {
         Command::Explain(args) => commands::explain::run(args.code.as_deref()),
         Command::Version(args) => commands::version::run(args.json),
         Command::InternalProbe(args) => Ok(strata_plugin_host::probe_child(&args.descriptor)),
+        Command::InternalNvml(args) => Ok(strata_plugin_host::nvml_child(&args.address)),
         Command::InternalReference => commands::reference::run(),
     }
 }

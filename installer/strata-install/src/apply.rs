@@ -9,7 +9,7 @@ use crate::prove::{self, Proof};
 use crate::release::ArchiveSource;
 use crate::stage::{self, Staged};
 use crate::trust::Pins;
-use crate::{InstallError, InstallRoot, Observer, RECEIPT_FILE, Step, lock};
+use crate::{InstallError, InstallRoot, Observer, RECEIPT_FILE, Step, lock, verifier};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use strata_manifest::plan::{InstallPlan, PlanAction};
@@ -135,14 +135,25 @@ fn make_generation(
     let (root, disk, plan) = (work.root, work.disk, work.plan);
     let staged =
         step(journal, Step::Stage, observer, || stage::stage(root, disk, staging, plan, work.archives, observer))?;
-    let files = step(journal, Step::Verify, observer, || stage::verify(&staged, disk, observer))?;
+    if observer.cancelled() {
+        return Err(InstallError::Cancelled);
+    }
     let plugins = stage::plugins(&staged, plan);
+    let path = staging.join(RECEIPT_FILE);
+    let write = |receipt: &Receipt, step: Step| {
+        disk.write_atomic(&path, receipt.to_text().as_bytes())
+            .map_err(|source| InstallError::write(&path, step.name(), source))
+    };
+    // The verifier compares with a receipt; what was proven is not in it yet.
+    let files = step(journal, Step::Verify, observer, || {
+        let files = stage::settle(&staged, disk)?;
+        write(&receipt(work, generation, files.clone(), plugins.clone(), applied), Step::Verify)?;
+        verifier::check(staging, work.now, observer)?;
+        Ok(files)
+    })?;
     step(journal, Step::Prove, observer, || prove_all(work, &staged, &plugins, observer, applied))?;
     step(journal, Step::Receipt, observer, || {
-        let receipt = receipt(work, generation, files, plugins, applied);
-        let path = staging.join(RECEIPT_FILE);
-        disk.write_atomic(&path, receipt.to_text().as_bytes())
-            .map_err(|source| InstallError::write(&path, Step::Receipt.name(), source))
+        write(&receipt(work, generation, files, plugins, applied), Step::Receipt)
     })?;
     step(journal, Step::Commit, observer, || {
         let to = root.generation(generation);

@@ -8,7 +8,7 @@ use strata_diag::catalogue::installing::{
     ARCHIVE_ABSENT, BACKEND_DEVICE_UNUSABLE, BACKEND_NO_DEVICE, COMPONENT_MISSING, DISK_SHORT, GENERATION_ABSENT,
     GENERATION_DAMAGED, GPU_CHOICE, INSTALL_BUSY, INSTALL_WRITE, LIBC_TOO_OLD, MODEL_FILE, NOTHING_INSTALLED,
     PREFIX_READ_ONLY, PREFIX_UNUSABLE, PROOF_FAILED, RELEASE_ABSENT, RELEASE_DOWNGRADE, RELEASE_EXPIRED,
-    RELEASE_UNTRUSTED, REPAIR_NO_SOURCE, STAGE_DAMAGED, TARGET_UNKNOWN, UNINSTALL_LEFT,
+    RELEASE_UNTRUSTED, REPAIR_NO_SOURCE, STAGE_DAMAGED, STAGE_UNSOUND, TARGET_UNKNOWN, UNINSTALL_LEFT,
 };
 use strata_diag::{Code, Diagnose, Diagnostic};
 use strata_manifest::{ManifestError, Sha256Digest};
@@ -45,6 +45,8 @@ pub enum InstallError {
     ArchiveAbsent { name: String, folder: PathBuf },
     #[error("`{}` is not the file that its component lists", path.display())]
     StageDamaged { path: PathBuf, expected: String, got: String },
+    #[error("what was unpacked does not pass the verifier: {}", first.first().map_or("it is not sound", String::as_str))]
+    Unsound { count: u64, first: Vec<String> },
     #[error("plugin `{plugin}` did not pass its check: {}", failure.text())]
     Proof { plugin: String, device: Option<String>, failure: Box<ProofFailure> },
     #[error("nothing is installed in `{}`", prefix.display())]
@@ -122,6 +124,7 @@ impl Diagnose for InstallError {
             InstallError::Busy { .. } => INSTALL_BUSY,
             InstallError::ArchiveAbsent { .. } => ARCHIVE_ABSENT,
             InstallError::StageDamaged { .. } => STAGE_DAMAGED,
+            InstallError::Unsound { .. } => STAGE_UNSOUND,
             InstallError::Proof { .. } => PROOF_FAILED,
             InstallError::NothingInstalled { .. } => NOTHING_INSTALLED,
             InstallError::NoGeneration { .. } => GENERATION_ABSENT,
@@ -162,6 +165,11 @@ impl Diagnose for InstallError {
             InstallError::ArchiveAbsent { folder, .. } => vec![("folder", folder.display().to_string())],
             InstallError::StageDamaged { expected, got, .. } | InstallError::ModelFile { expected, got, .. } => {
                 vec![("expected", expected.clone()), ("got", got.clone())]
+            }
+            InstallError::Unsound { count, first } => {
+                let mut facts = vec![("findings", count.to_string())];
+                facts.extend(first.iter().skip(1).map(|line| ("and", line.clone())));
+                facts
             }
             InstallError::Proof { device, failure, .. } => {
                 let mut facts: Vec<(&'static str, String)> =
@@ -235,6 +243,11 @@ impl Diagnose for InstallError {
                 one("with network: `strata-setup --download-only --to DIR` fetches what is missing")
             }
             InstallError::StageDamaged { .. } => one("run it again; when it happens again, look at disk and memory"),
+            InstallError::Unsound { .. } => vec![
+                "what is installed was not changed; the release itself is wrong: take another one, and tell its makers"
+                    .to_owned(),
+                "all that is wrong with an archive: `strata verify-package ARCHIVE`".to_owned(),
+            ],
             InstallError::Proof { .. } => vec![
                 "what is installed was not changed".to_owned(),
                 "without the GPU: `--backend cpu`; to install it all the same: `--allow-unproven`".to_owned(),

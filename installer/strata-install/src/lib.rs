@@ -21,6 +21,7 @@ mod stage;
 mod step;
 mod trust;
 mod unpack;
+mod verifier;
 
 pub use apply::{Applied, Apply, apply};
 pub use disk::{Disk, DiskOp, volume_of};

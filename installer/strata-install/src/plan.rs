@@ -175,7 +175,9 @@ fn parts<'a>(
     let mut parts = vec![(find("control", None)?, "the commands `strata` and `strata-setup`".to_owned())];
     parts.extend(decision.gpu_components.iter().cloned());
     let why = if decision.gpu_components.is_empty() {
-        decision.planned.reason.clone()
+        // What was looked at stands in the plan once already.
+        let (why, _) = decision.planned.reason.split_once(" (looked at").unwrap_or((&decision.planned.reason, ""));
+        why.to_owned()
     } else {
         "the CPU takes what a GPU does not".to_owned()
     };

@@ -8,7 +8,7 @@ pub enum Step {
     Recover,
     /// Unpack every component beside what is installed.
     Stage,
-    /// Read back and compare each file with the components' lists.
+    /// Let the packages' verifier read everything back.
     Verify,
     /// Let each plugin compute something known on each device, in a child process.
     Prove,
@@ -65,7 +65,7 @@ impl Step {
         match self {
             Step::Recover => "clear away what a stopped run left",
             Step::Stage => "unpack beside what is installed, digests checked while unpacking",
-            Step::Verify => "read back every file and compare it with the component's list",
+            Step::Verify => "read everything back with the packages' verifier: files, versions, libraries, GPU code",
             Step::Prove => "let the plugins compute something known, in a child process",
             Step::Receipt => "write the receipt",
             Step::Commit => "give the new generation its number",
@@ -79,7 +79,7 @@ impl Step {
 }
 
 /// Who watches an installation: told what happens, asked whether to go on.
-pub trait Observer {
+pub trait Observer: Sync {
     /// A step begins. A test ends the process here.
     fn step(&self, _step: Step) {}
 

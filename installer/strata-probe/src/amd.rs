@@ -140,7 +140,7 @@ fn from_node(root: &Root, properties: &BTreeMap<String, u64>, pci: &[PciDevice],
     let id = device.map(|device| format!("{:04x}:{device:04x}", pci::AMD));
     let card = card_of(cards, address.as_deref(), device);
     let target = properties.get("gfx_target_version").copied().and_then(target_of_version);
-    let known = id.as_deref().and_then(|id| table.card(id));
+    let known = id.as_deref().and_then(|id| table.card(id, listed.and_then(|device| device.revision)));
     let fallback = target.as_deref().map_or("AMD GPU".to_owned(), |target| format!("AMD GPU ({target})"));
     let mut gpu = blank(GpuVendor::Amd, known.map_or(fallback, |card| card.name.clone()));
     gpu.integrated = target.as_deref().and_then(|target| table.target(target)).is_some_and(|target| target.integrated);
@@ -148,6 +148,7 @@ fn from_node(root: &Root, properties: &BTreeMap<String, u64>, pci: &[PciDevice],
     gpu.unique_id = properties.get("unique_id").filter(|id| **id > 0).map(|id| format!("0x{id:x}"));
     gpu.driver = listed.and_then(|device| device.driver.clone()).or(Some("amdgpu".to_owned()));
     gpu.link = listed.and_then(|device| device.link.clone());
+    gpu.asleep = listed.is_some_and(|device| device.asleep);
     gpu.display = card.map(|card| card.display);
     gpu.plugin = target.as_deref().and_then(|target| table.plugin(target)).map(str::to_owned);
     gpu.pci = address;
@@ -201,7 +202,7 @@ fn judge(root: &Root, gpu: &mut GpuFacts, render_minor: u64) {
 /// A card on the bus that the compute driver does not list.
 fn without_node(root: &Root, device: &PciDevice, cards: &[DrmCard]) -> GpuFacts {
     let table = GpuTable::built_in();
-    let known = table.card(&device.id());
+    let known = table.card(&device.id(), device.revision);
     let mut gpu = blank(GpuVendor::Amd, known.map_or(format!("AMD GPU {}", device.id()), |card| card.name.clone()));
     gpu.pci = Some(device.address.clone());
     gpu.pci_id = Some(device.id());
@@ -211,6 +212,7 @@ fn without_node(root: &Root, device: &PciDevice, cards: &[DrmCard]) -> GpuFacts 
         gpu.target.as_deref().and_then(|target| table.target(target)).is_some_and(|target| target.integrated);
     gpu.driver.clone_from(&device.driver);
     gpu.link.clone_from(&device.link);
+    gpu.asleep = device.asleep;
     let card = card_of(cards, Some(&device.address), Some(device.device));
     gpu.display = card.map(|card| card.display);
     gpu.memory = memory(root, &BTreeMap::new(), card, gpu.integrated);

@@ -16,20 +16,39 @@ mod tool;
 pub use root::Root;
 
 use pci::PciDevice;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use strata_manifest::facts::{GpuFacts, GpuMemory, GpuState, GpuVendor, SourceFacts};
+use strata_manifest::facts::{BackendFacts, GpuFacts, GpuMemory, GpuState, GpuVendor, SourceFacts};
 use strata_manifest::{Document, HostFacts};
 
-/// How long vendor tools may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+/// How vendors' tools are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How long each may take.
     pub tool: Duration,
+    /// The program that opens NVML and reports, without it NVML is not asked.
+    pub nvml: Option<Helper>,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
+impl Default for Options {
+    fn default() -> Options {
         // A driver that initialises a card at the first question takes seconds.
-        Limits { tool: Duration::from_secs(10) }
+        Options { tool: Duration::from_secs(10), nvml: None }
+    }
+}
+
+/// A program of ours that is started as a child: `strata internal-nvml`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Helper {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+impl Helper {
+    /// What asks NVML, in the program `strata`.
+    pub fn nvml(strata: &Path) -> Helper {
+        Helper { program: strata.to_owned(), args: vec!["internal-nvml".into()] }
     }
 }
 
@@ -48,12 +67,12 @@ impl Sources {
 }
 
 /// Looks at the machine below `root`.
-pub fn probe(root: &Root, limits: Limits) -> HostFacts {
+pub fn probe(root: &Root, options: &Options) -> HostFacts {
     let mut sources = Sources::default();
     let os = host::os(root);
     let pci = pci::scan(root, &mut sources);
     let mut gpus = amd::scan(root, &pci, os.wsl, &mut sources);
-    gpus.extend(nvidia::scan(root, &pci, os.wsl, limits, &mut sources));
+    gpus.extend(nvidia::scan(root, &pci, os.wsl, options, &mut sources));
     gpus.extend(pci.iter().filter(|device| device.is_display()).filter_map(other));
     if os.wsl && root.exists("dev/dxg") && gpus.is_empty() {
         sources.gave("/dev/dxg", "a GPU may be behind it; through WSL only NVIDIA's tool names one");
@@ -61,6 +80,8 @@ pub fn probe(root: &Root, limits: Limits) -> HostFacts {
     }
     gpus.sort_by(|a, b| (a.pci.is_none(), &a.pci, &a.unique_id).cmp(&(b.pci.is_none(), &b.pci, &b.unique_id)));
     let masks = mask::apply(root, &mut gpus);
+    let backends = [("cuda", GpuVendor::Nvidia), ("hip", GpuVendor::Amd)];
+    let backends = backends.map(|(backend, vendor)| backend_facts(backend, vendor, &gpus, &sources)).to_vec();
     HostFacts {
         schema: HostFacts::SCHEMA.to_owned(),
         os,
@@ -68,8 +89,39 @@ pub fn probe(root: &Root, limits: Limits) -> HostFacts {
         memory: host::memory(root),
         disks: host::disks(root),
         gpus,
+        backends,
         masks,
         sources: sources.0,
+    }
+}
+
+/// What stands behind a backend: the best state of its vendor's GPUs, or that there is none, with what was looked at.
+fn backend_facts(backend: &str, vendor: GpuVendor, gpus: &[GpuFacts], sources: &Sources) -> BackendFacts {
+    let rank = |state: GpuState| match state {
+        GpuState::Usable => 0,
+        GpuState::NoPermission => 1,
+        GpuState::DriverMismatched => 2,
+        GpuState::DriverMissing => 3,
+        GpuState::Undetermined | GpuState::Absent => 4,
+    };
+    let own: Vec<&GpuFacts> = gpus.iter().filter(|gpu| gpu.vendor == vendor).collect();
+    let place =
+        |gpu: &GpuFacts| gpu.pci.clone().or_else(|| gpu.unique_id.clone()).unwrap_or_else(|| "no address".into());
+    match own.iter().min_by_key(|gpu| rank(gpu.state)) {
+        Some(best) => BackendFacts {
+            backend: backend.to_owned(),
+            vendor,
+            state: best.state,
+            evidence: own.iter().map(|gpu| format!("{} at {}", gpu.name, place(gpu))).collect(),
+            advice: best.advice.clone(),
+        },
+        None => BackendFacts {
+            backend: backend.to_owned(),
+            vendor,
+            state: GpuState::Absent,
+            evidence: sources.0.iter().map(|source| format!("{}: {}", source.name, source.result)).collect(),
+            advice: Some(format!("to install for one that is not here: `--backend {backend} --target TARGET`")),
+        },
     }
 }
 
@@ -119,6 +171,7 @@ pub(crate) fn blank(vendor: GpuVendor, name: String) -> GpuFacts {
         link: None,
         display: None,
         integrated: false,
+        asleep: false,
         visible: true,
         mig: Vec::new(),
     }

@@ -16,6 +16,10 @@ pub(crate) struct PciDevice {
     pub(crate) vendor: u64,
     pub(crate) device: u64,
     pub(crate) class: u64,
+    /// Tells cards apart that share an id.
+    pub(crate) revision: Option<u64>,
+    /// The kernel has put it to sleep; reading its registers would wake it.
+    pub(crate) asleep: bool,
     pub(crate) driver: Option<String>,
     pub(crate) link: Option<LinkFacts>,
 }
@@ -46,13 +50,16 @@ pub(crate) fn scan(root: &Root, sources: &mut Sources) -> Vec<PciDevice> {
             sources.failed(&format!("/{folder}"), "vendor or device cannot be read");
             continue;
         };
+        let asleep = root.text(&format!("{folder}/power/runtime_status")).as_deref() == Some("suspended");
         devices.push(PciDevice {
             address: name.to_ascii_lowercase(),
             vendor,
             device,
             class: root.hex(&format!("{folder}/class")).unwrap_or(0),
+            revision: root.hex(&format!("{folder}/revision")),
+            asleep,
             driver: root.link_name(&format!("{folder}/driver")).or_else(|| driver_of_uevent(root, &folder)),
-            link: link(root, &folder),
+            link: if asleep { None } else { link(root, &folder) },
         });
     }
     let displays = devices.iter().filter(|device| device.is_display()).count();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use strata_manifest::HostFacts;
 use strata_manifest::facts::{GpuFacts, GpuState, GpuVendor};
-use strata_probe::{Limits, Root, probe};
+use strata_probe::{Helper, Options, Root, probe};
 
 fn case(path: &str) -> Option<PathBuf> {
     let shared = std::env::var_os("STRATA_SHARED")
@@ -57,7 +57,7 @@ impl Machine {
         let variables: BTreeMap<String, String> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let root = Root::at(self.0.path()).with_variables(variables);
-        probe(&root, Limits { tool: Duration::from_secs(5) })
+        probe(&root, &Options { tool: Duration::from_secs(5), nvml: None })
     }
 }
 
@@ -146,7 +146,7 @@ fn a_tool_that_hangs_or_fails_hides_nothing() {
     });
     let machine = Machine::new(&tree);
     let root = Root::at(machine.0.path()).with_variables(BTreeMap::new());
-    let facts = probe(&root, Limits { tool: Duration::from_millis(300) });
+    let facts = probe(&root, &Options { tool: Duration::from_millis(300), nvml: None });
     assert_eq!((facts.gpus.len(), facts.gpus[0].state), (1, GpuState::DriverMissing));
     assert!(facts.gpus[0].evidence[0].contains("did not answer"), "{:?}", facts.gpus[0].evidence);
     let mut tree = tree;
@@ -336,7 +336,148 @@ fn garbage_below_the_root_is_survived() {
 #[test]
 fn this_machine_is_looked_at_quickly() {
     let started = std::time::Instant::now();
-    let facts = probe(&Root::live(), Limits::default());
+    let facts = probe(&Root::live(), &Options::default());
     assert!(facts.memory.total.is_some() && facts.cpu.logical_cpus.is_some());
     println!("this machine: {} GPUs, libc {:?}, {:?}", facts.gpus.len(), facts.os.libc, started.elapsed());
+}
+
+/// A program in the place of `strata internal-nvml`.
+fn nvml(folder: &Path, script: &str) -> Helper {
+    let program = folder.join("helper");
+    fs_err::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs_err::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Helper { program, args: vec!["internal-nvml".into()] }
+}
+
+fn nvidia_on_the_bus(device: &str, driver: &str) -> Value {
+    json!({
+        "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15\n",
+        "sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n",
+        "sys/bus/pci/devices/0000:01:00.0/device": device,
+        "sys/bus/pci/devices/0000:01:00.0/class": "0x030000\n",
+        "sys/bus/pci/devices/0000:01:00.0/uevent": driver,
+    })
+}
+
+fn asked_through_nvml(tree: &Value, script: &str) -> HostFacts {
+    let (machine, tools) = (Machine::new(tree), tempfile::tempdir().unwrap());
+    let root = Root::at(machine.0.path()).with_variables(BTreeMap::new());
+    let options = Options { tool: Duration::from_secs(2), nvml: Some(nvml(tools.path(), script)) };
+    probe(&root, &options)
+}
+
+#[test]
+fn nvml_answers_before_nvidia_smi_is_asked() {
+    let line = json!({
+        "driver": "570.86.15",
+        "devices": [{
+            "pci": "00000000:01:00.0", "uuid": "GPU-1", "name": "NVIDIA Example 4090",
+            "memory": { "total": 25_757_220_864_u64, "free": 25_000_000_000_u64 },
+            "capability": [8, 9], "display": true,
+            "mig": [{ "uuid": "MIG-1", "name": "NVIDIA Example MIG 3g.20gb", "memory": { "code": 3 } }],
+        }],
+    });
+    let mut tree = nvidia_on_the_bus("0x2684\n", "DRIVER=nvidia\n");
+    tree["usr/bin/nvidia-smi"] = json!({ "mode": "0755", "text": "#!/bin/sh\ntouch $(dirname $0)/asked\n" });
+    let facts = asked_through_nvml(&tree, &format!("echo driver talk; echo 'strata-nvml-line {line}'"));
+    let gpu = &facts.gpus[0];
+    assert_eq!((facts.gpus.len(), gpu.pci.as_deref(), gpu.state), (1, Some("0000:01:00.0"), GpuState::Usable));
+    assert_eq!(
+        (gpu.target.as_deref(), gpu.display, gpu.driver.as_deref()),
+        (Some("sm_89"), Some(true), Some("570.86.15"))
+    );
+    assert_eq!((gpu.memory.total, gpu.memory.vram_used), (Some(25_757_220_864), Some(757_220_864)));
+    assert_eq!((gpu.mig[0].profile.as_str(), gpu.mig[0].memory), ("3g.20gb", Some(20 << 30)));
+    assert!(!facts.sources.iter().any(|source| source.name.contains("nvidia-smi")), "{:?}", facts.sources);
+    // A machine without memory of its own, and a driver that is older than what the plugin needs.
+    let old = r#"strata-nvml-line {"driver":"450.51","devices":[{"pci":"0000:01:00.0","name":"x","memory":{"code":3},"capability":[8,6]}]}"#;
+    let facts = asked_through_nvml(&tree, &format!("echo '{old}'"));
+    assert!(facts.gpus[0].memory.shared);
+    assert_eq!(facts.gpus[0].state, GpuState::DriverMismatched);
+    assert!(facts.gpus[0].evidence.iter().any(|line| line.contains("450.51 is older than")), "{:?}", facts.gpus[0]);
+}
+
+#[test]
+fn what_nvml_says_of_itself_decides_the_state() {
+    let tree = nvidia_on_the_bus("0x2684\n", "DRIVER=nvidia\n");
+    let failed = |code: i64, text: &str| {
+        format!(r#"echo 'strata-nvml-line {{"failed":{{"code":{code},"text":"{text}"}}}}'; exit 1"#)
+    };
+    for (script, state, words) in [
+        (failed(18, "Driver/library version mismatch"), GpuState::DriverMismatched, "restart the machine"),
+        (failed(4, "Insufficient Permissions"), GpuState::NoPermission, "nvidiactl"),
+        (failed(999, "Unknown Error"), GpuState::DriverMismatched, "of one version"),
+        ("kill -SEGV $$".to_owned(), GpuState::DriverMismatched, "of one version"),
+        ("exec sleep 60".to_owned(), GpuState::DriverMismatched, "of one version"),
+        ("echo strata-nvml-line [7]; exit 0".to_owned(), GpuState::DriverMismatched, "of one version"),
+    ] {
+        let facts = asked_through_nvml(&tree, &script);
+        let gpu = &facts.gpus[0];
+        assert_eq!((facts.gpus.len(), gpu.state), (1, state), "{script}: {gpu:?}");
+        assert!(gpu.advice.as_deref().unwrap().contains(words), "{script}: {:?}", gpu.advice);
+        // The chip is known by its id, so the backend can be named all the same.
+        assert_eq!((gpu.target.as_deref(), gpu.plugin.as_deref()), (Some("sm_89"), Some("cuda")), "{script}");
+    }
+    // One card of two fell off the bus.
+    let mut two = tree;
+    for file in ["vendor", "device", "class", "uevent"] {
+        two[format!("sys/bus/pci/devices/0000:02:00.0/{file}")] =
+            two[format!("sys/bus/pci/devices/0000:01:00.0/{file}")].clone();
+    }
+    let line = r#"strata-nvml-line {"driver":"570.86.15","devices":[{"pci":"0000:01:00.0","name":"a","capability":[8,9]},{"pci":"0000:02:00.0","failed":{"code":15,"text":"GPU is lost"}}]}"#;
+    let facts = asked_through_nvml(&two, &format!("echo '{line}'"));
+    let states: Vec<GpuState> = facts.gpus.iter().map(|gpu| gpu.state).collect();
+    assert_eq!(states, [GpuState::Usable, GpuState::DriverMissing]);
+    assert!(facts.gpus[1].advice.as_deref().unwrap().contains("xid"), "{:?}", facts.gpus[1]);
+}
+
+#[test]
+fn a_card_that_sleeps_is_not_woken() {
+    let mut tree = nvidia_on_the_bus("0x2684\n", "DRIVER=nvidia\n");
+    tree["sys/bus/pci/devices/0000:01:00.0/power/runtime_status"] = json!("suspended\n");
+    tree["sys/bus/pci/devices/0000:01:00.0/current_link_speed"] = json!("2.5 GT/s PCIe\n");
+    tree["sys/bus/pci/devices/0000:01:00.0/current_link_width"] = json!("16\n");
+    tree["proc/driver/nvidia/gpus/0000:01:00.0/information"] =
+        json!("Model: \t NVIDIA Example 4090\nGPU UUID: \t GPU-7\n");
+    tree["usr/bin/nvidia-smi"] = json!({ "mode": "0755", "text": "#!/bin/sh\nexit 1\n" });
+    let facts = asked_through_nvml(&tree, "exit 1");
+    let gpu = &facts.gpus[0];
+    assert!(gpu.asleep && gpu.state == GpuState::Usable && gpu.link.is_none(), "{gpu:?}");
+    assert_eq!((gpu.name.as_str(), gpu.target.as_deref()), ("NVIDIA Example 4090", Some("sm_89")));
+    assert!(!facts.sources.iter().any(|source| source.failed), "{:?}", facts.sources);
+    // Of two, only the one that is awake is asked about.
+    for (file, text) in [("vendor", "0x10de"), ("device", "0x2684"), ("class", "0x030000"), ("uevent", "DRIVER=nvidia")]
+    {
+        tree[format!("sys/bus/pci/devices/0000:02:00.0/{file}")] = json!(text);
+    }
+    let script =
+        r#"echo "strata-nvml-line {\"devices\":[{\"pci\":\"$2\",\"name\":\"asked $#\",\"capability\":[8,9]}]}""#;
+    let facts = asked_through_nvml(&tree, script);
+    let named: Vec<&str> = facts.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+    assert_eq!(named, ["NVIDIA Example 4090", "asked 2"]);
+    assert_eq!(facts.gpus[1].pci.as_deref(), Some("0000:02:00.0"));
+}
+
+#[test]
+fn a_backend_without_a_card_is_absent_with_what_was_looked_at() {
+    let facts = Machine::new(&amd_on_the_bus("DRIVER=amdgpu\n")).facts(&[]);
+    let states: Vec<(&str, GpuState)> =
+        facts.backends.iter().map(|backend| (backend.backend.as_str(), backend.state)).collect();
+    assert_eq!(states, [("cuda", GpuState::Absent), ("hip", GpuState::DriverMissing)]);
+    let cuda = &facts.backends[0];
+    assert!(cuda.evidence.iter().any(|line| line.contains("/sys/bus/pci/devices: 1 devices")), "{:?}", cuda.evidence);
+    assert!(cuda.advice.as_deref().unwrap().contains("--target"), "{:?}", cuda.advice);
+    // The revision tells cards apart that share an id.
+    let mut pro = amd_on_the_bus("");
+    pro["sys/bus/pci/devices/0000:03:00.0/revision"] = json!("0x06\n");
+    assert_eq!(Machine::new(&pro).facts(&[]).gpus[0].name, "Radeon Pro VII");
+}
+
+#[test]
+fn a_container_that_was_not_given_an_nvidia_card_says_so() {
+    let mut tree = nvidia_on_the_bus("0x2684\n", "DRIVER=nvidia\n");
+    tree["dev/null"] = json!("");
+    let facts = Machine::new(&tree).facts(&[]);
+    assert_eq!(facts.gpus[0].state, GpuState::NoPermission);
+    assert!(facts.gpus[0].advice.as_deref().unwrap().contains("--gpus all"), "{:?}", facts.gpus[0]);
 }

@@ -1,14 +1,14 @@
 //! From the detector's host facts to what the planner takes.
 
 use crate::outcome::Outcome;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::FILE_UNREADABLE;
 use strata_install::plan::fit::Memory;
 use strata_install::plan::machine::{DeviceState, Machine, MachineDevice, Vendor};
 use strata_manifest::HostFacts;
 use strata_manifest::facts::{GpuFacts, GpuState, GpuVendor};
-use strata_probe::{Limits, Root, probe};
+use strata_probe::{Helper, Options, Root, probe};
 
 /// Facts of a machine, and the planner's view of them.
 #[derive(Debug)]
@@ -26,8 +26,15 @@ pub(crate) fn machine(root: Option<&Path>) -> Outcome<Facts> {
             return Err(Diagnostic::new(FILE_UNREADABLE, format!("`{}` is no folder", path.display())).into());
         }
     };
-    let host = probe(&root, Limits::default());
+    let nvml = if root.is_live() { companion().map(|strata| Helper::nvml(&strata)) } else { None };
+    let host = probe(&root, &Options { nvml, ..Options::default() });
     Ok(Facts { machine: view(&host), host })
+}
+
+/// The program `strata` of the package that this program came in.
+fn companion() -> Option<PathBuf> {
+    let own = fs_err::canonicalize(std::env::current_exe().ok()?).ok()?;
+    Some(own.with_file_name("strata")).filter(|path| path.is_file())
 }
 
 /// The planner's view of host facts.
@@ -72,7 +79,7 @@ fn device(gpu: &GpuFacts) -> MachineDevice {
             GpuState::NoPermission => DeviceState::NoPermission,
             GpuState::DriverMismatched => DeviceState::DriverMismatched,
             GpuState::Usable => DeviceState::Usable,
-            GpuState::Undetermined => DeviceState::Undetermined,
+            GpuState::Undetermined | GpuState::Absent => DeviceState::Undetermined,
         },
         evidence,
         advice: if hidden {

@@ -16,6 +16,9 @@ pub struct HostFacts {
     pub disks: Vec<DiskFacts>,
     /// In PCI order; what has no PCI address comes last.
     pub gpus: Vec<GpuFacts>,
+    /// What stands behind `--backend cuda` and `--backend hip` here: the best of their GPUs, or that there is none.
+    #[serde(default)]
+    pub backends: Vec<BackendFacts>,
     /// Environment variables that hide devices, and what each one does here.
     pub masks: Vec<MaskFacts>,
     /// Every source that was asked, and how that went.
@@ -92,10 +95,11 @@ pub enum GpuVendor {
     Other,
 }
 
-/// The states of a device; one that is absent is not listed.
+/// The states of a device. One that is absent is not listed among the GPUs: its backend says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuState {
+    Absent,
     DriverMissing,
     NoPermission,
     DriverMismatched,
@@ -103,6 +107,20 @@ pub enum GpuState {
     /// Nothing said, or nothing could be read.
     #[serde(other)]
     Undetermined,
+}
+
+/// A kind of GPU that Strata has a backend for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendFacts {
+    /// `cuda`, `hip`.
+    pub backend: String,
+    pub vendor: GpuVendor,
+    /// The best state among its GPUs.
+    pub state: GpuState,
+    /// What was looked at, or which GPUs there are; a sentence each.
+    pub evidence: Vec<String>,
+    /// One line of what to do, when something is to be done.
+    pub advice: Option<String>,
 }
 
 /// One GPU.
@@ -132,6 +150,9 @@ pub struct GpuFacts {
     pub display: Option<bool>,
     /// It shares the processor's memory.
     pub integrated: bool,
+    /// It sleeps and was not woken, so what only a driver tells is not known.
+    #[serde(default)]
+    pub asleep: bool,
     /// Whether the environment's masks leave it visible.
     pub visible: bool,
     pub mig: Vec<MigFacts>,

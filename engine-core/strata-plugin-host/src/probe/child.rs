@@ -1,36 +1,38 @@
 //! The child's side: opens the plugin, tries each device, reports.
 
 use super::ProbedDevice;
-use super::report::{LINE_PREFIX, Line, Verdict};
+use super::report;
 use crate::{DeviceInfo, DeviceOptions, OpenOptions, Plugin, PluginEntry, PluginError, numeric_check, raw};
+use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
+use strata_child::PROBE_LINE;
 use strata_diag::{Diagnostic, ExitStatus};
 
 /// All that the probe mode of a binary does: tries the plugin of this descriptor and writes lines
 /// for the parent to stdout. The result says how the process should end.
 pub fn probe_child(descriptor: &Path) -> ExitStatus {
     raw::expendable();
-    let mut say = |line: &Line| {
+    let mut say = |line: &Value| {
         let mut out = std::io::stdout().lock();
         // Starts on a line of its own, whatever the plugin has printed. A parent that is gone needs no report.
-        let _ = write!(out, "\n{LINE_PREFIX}{}\n", line.to_json());
+        let _ = write!(out, "\n{PROBE_LINE}{line}\n");
         let _ = out.flush();
     };
     match try_plugin(descriptor, &mut say) {
         Ok(devices) => {
-            say(&Line::Verdict(Verdict::Devices(devices)));
+            say(&report::of_devices(&devices));
             ExitStatus::Done
         }
         Err(error) => {
-            say(&Line::Verdict(Verdict::Failed(Diagnostic::of(&error))));
+            say(&report::of_failure(&Diagnostic::of(&error)));
             ExitStatus::Failed
         }
     }
 }
 
-fn try_plugin(descriptor: &Path, say: &mut dyn FnMut(&Line)) -> Result<Vec<ProbedDevice>, PluginError> {
-    let mut stage = |text: String| say(&Line::Stage(text));
+fn try_plugin(descriptor: &Path, say: &mut dyn FnMut(&Value)) -> Result<Vec<ProbedDevice>, PluginError> {
+    let mut stage = |text: String| say(&json!({ "stage": text }));
     stage("opening the library".to_owned());
     let entry = PluginEntry::from_descriptor(descriptor)?;
     let plugin = Plugin::open(&entry, &OpenOptions::in_process())?;

@@ -18,7 +18,7 @@ use strata_diag::catalogue::general::{FILE_UNREADABLE, FILE_UNWRITABLE};
 use strata_diag::{Diagnostic, ExitStatus};
 use strata_manifest::HostFacts;
 use strata_plugin_host::select::{self, BackendRequest, Request, Selection, Verdict};
-use strata_probe::{Limits, Root, probe};
+use strata_probe::{Helper, Options, Root, probe};
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +135,10 @@ fn facts(root: Option<&Path>) -> Outcome<HostFacts> {
             return Err(Diagnostic::new(FILE_UNREADABLE, format!("`{}` is no folder", path.display())).into());
         }
     };
-    Ok(probe(&root, Limits::default()))
+    // This link still leads to the running file when an update has replaced it on disk.
+    let own = Path::new("/proc/self/exe");
+    let nvml = (root.is_live() && own.exists()).then(|| Helper::nvml(own));
+    Ok(probe(&root, &Options { nvml, ..Options::default() }))
 }
 
 /// What would compute, and every device that would not although it is here.

@@ -7,6 +7,7 @@ mod chat;
 mod doctor;
 mod errors;
 mod hostile;
+mod nvml;
 mod package;
 mod reference;
 mod run;

@@ -267,7 +267,16 @@ fn standing<'a>(
     }
     let Some(target) = device.target.as_deref().and_then(|text| Target::parse(text).ok()) else {
         let why = format!("no source names its target, and none is guessed ({})", device.evidence);
-        return Standing::NoCode(why);
+        // With its driver at work the target would be known, and the release may well have code for it.
+        let of_kind = |engine: &&&'a ReleaseComponent| engine.backend.as_deref().map(kind) == device.vendor.backend();
+        let in_the_way = matches!(
+            device.state,
+            DeviceState::DriverMissing | DeviceState::NoPermission | DeviceState::DriverMismatched
+        );
+        return match engines.iter().find(of_kind).filter(|_| in_the_way) {
+            Some(component) => Standing::Blocked(component, format!("{}: {why}", device.state.word())),
+            None => Standing::NoCode(why),
+        };
     };
     match component_for(engines, &target) {
         None => Standing::NoCode(format!("this release holds no code for {target}")),

@@ -4,7 +4,7 @@
 use crate::support::{Site, all_packages, quick_folder, release, state};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strata_diag::Diagnose;
 use strata_install::{Disk, Observer, Step, Unwatched};
 
@@ -70,18 +70,18 @@ fn a_full_or_broken_disk_at_every_change_leaves_the_old_or_the_new() {
 /// Asks to stop from one step on.
 struct StopAt {
     step: Step,
-    reached: std::cell::Cell<bool>,
+    reached: AtomicBool,
 }
 
 impl Observer for StopAt {
     fn step(&self, step: Step) {
         if step == self.step {
-            self.reached.set(true);
+            self.reached.store(true, Ordering::Relaxed);
         }
     }
 
     fn cancelled(&self) -> bool {
-        self.reached.get()
+        self.reached.load(Ordering::Relaxed)
     }
 }
 
@@ -94,7 +94,7 @@ fn a_user_who_stops_at_any_step_has_the_old_or_the_new() {
     for step in Step::ALL {
         let site = Site::new(&folder.path().join(step.name()));
         site.install(&one, &Disk::real(), &Unwatched).unwrap();
-        let observer = StopAt { step, reached: std::cell::Cell::new(false) };
+        let observer = StopAt { step, reached: AtomicBool::new(false) };
         match site.install(&two, &Disk::real(), &observer) {
             Ok(_) => assert_eq!(state(&site.root), "0.2.0", "{step:?}"),
             Err(error) => {

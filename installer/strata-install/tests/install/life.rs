@@ -186,7 +186,7 @@ fn a_card_that_is_not_here_is_installed_for_and_marked_unproven() {
     let crash: Vec<Package> = vec![
         control("0.3.0"),
         engine("0.3.0", "cpu", &[], "pass cpu"),
-        engine("0.3.0", "hip-gfx906", &["gfx906"], "crash"),
+        engine("0.3.0", "hip-gfx906", &["gfx906:sramecc+:xnack-"], "crash"),
     ];
     release(&packages, "0.3.0", 3, &crash);
     let error = site.install(&packages, &DISK(), &Unwatched).unwrap_err();
@@ -265,6 +265,37 @@ fn a_component_that_is_not_the_one_of_the_index_is_not_installed() {
     let error = site.install(&path, &DISK(), &Unwatched).unwrap_err();
     assert_eq!(error.code().id, "S0714", "{error}");
     assert_eq!(state(&site.root), "nothing");
+}
+
+#[test]
+fn a_release_that_the_verifier_refuses_is_not_installed() {
+    let (folder, site) = scene();
+    site.install(&folder.path().join("0.1.0"), &DISK(), &Unwatched).unwrap();
+    let old_descriptor = engine("0.3.9", "cpu", &[], "pass cpu");
+    let mut no_code = engine("0.4.0", "hip-rx7900", &["gfx1100"], "pass 0000:03:00.0");
+    no_code.gpu_targets = vec!["gfx1100", "gfx1101"];
+    let cases = [
+        ("a plugin of another version", vec![control("0.4.0"), old_descriptor], BackendChoice::Cpu, "S0516"),
+        (
+            "code that is declared and not there",
+            vec![control("0.4.0"), engine("0.4.0", "cpu", &[], "pass cpu"), no_code],
+            BackendChoice::Hip,
+            "S0523",
+        ),
+    ];
+    for (what, packages, backend, code) in cases {
+        let path = folder.path().join("unsound");
+        let _ = fs_err::remove_dir_all(&path);
+        release(&path, "0.4.0", 4, &packages);
+        let mut site = Site::new(site.root.path());
+        site.gpu = request(backend);
+        site.machine.devices = vec![card(Vendor::Amd, "RX", "0000:03:00.0", Some("gfx1100"), DeviceState::Usable)];
+        let error = site.install(&path, &DISK(), &Unwatched).unwrap_err();
+        assert_eq!(error.code().id, "S0729", "{what}: {error}");
+        assert!(error.to_string().contains(code), "{what}: {error}");
+        assert!(error.hints()[0].contains("was not changed"), "{:?}", error.hints());
+        assert_eq!(state(&site.root), "0.1.0", "{what}");
+    }
 }
 
 #[test]

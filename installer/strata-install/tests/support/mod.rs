@@ -10,10 +10,11 @@ use strata_install::plan::{Choices, Installed, Offered, Volumes};
 use strata_install::{Applied, Apply, ArchiveSource, Disk, Folder, InstallError, InstallRoot, Observer};
 use strata_manifest::plan::InstallPlan;
 use strata_manifest::{
-    BackendKind, BuildRecord, COMPONENT_FILE, Component, Document, FileMode, PackageFile, PinnedTrust,
+    AbiRange, BackendKind, BuildRecord, COMPONENT_FILE, Component, Document, FileMode, PackageFile, PinnedTrust,
     PluginDescriptor, RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, Role, Sha256Digest, Trust, UtcTime,
     Version,
 };
+use strata_package::sbom;
 
 /// Answers `internal-probe DESCRIPTOR` as the file `behaviour` beside the descriptor says, and
 /// everything else with its version.
@@ -80,7 +81,11 @@ pub(crate) fn engine(version: &str, backend: &'static str, gpu_targets: &[&'stat
         layout_hash: "0".to_owned(),
         os: "linux".to_owned(),
         cpu_arch: "x86_64".to_owned(),
-        targets: gpu_targets.iter().map(|target| (*target).to_owned()).collect(),
+        targets: if kind.is_gpu() {
+            gpu_targets.iter().map(|target| (*target).to_owned()).collect()
+        } else {
+            vec!["x86_64".to_owned()]
+        },
         library: "plugin.so".to_owned(),
         sha256: Sha256Digest::of_bytes(&library),
         size: library.len() as u64,
@@ -89,17 +94,42 @@ pub(crate) fn engine(version: &str, backend: &'static str, gpu_targets: &[&'stat
     };
     let folder = format!("lib/strata/{backend}");
     let plain = FileMode::Plain;
+    let code: Vec<u8> = gpu_targets.iter().flat_map(|target| gpu_code(target)).collect();
+    let kernels = (format!("{folder}/kernels.co"), code, plain, Role::Kernel);
     Package {
         component: "engine",
         backend: Some(backend),
         gpu_targets: gpu_targets.to_vec(),
         libc_floor: Some("2.17"),
-        files: vec![
+        files: [
             (format!("{folder}/behaviour"), behaviour.as_bytes().to_vec(), plain, Role::Data),
             (format!("{folder}/plugin.so"), library, FileMode::Executable, Role::Plugin),
             (format!("{folder}/{backend}.plugin.json"), descriptor.to_text().into_bytes(), plain, Role::Descriptor),
-        ],
+        ]
+        .into_iter()
+        .chain((!gpu_targets.is_empty()).then_some(kernels))
+        .collect(),
     }
+}
+
+/// As much of a code object as says which target it is for.
+fn gpu_code(target: &str) -> Vec<u8> {
+    let (machine, flags): (u16, u32) = match target {
+        "gfx906:sramecc+:xnack-" => (224, 0xe2f),
+        "gfx1100" => (224, 0x41),
+        "gfx1101" => (224, 0x46),
+        "gfx1102" => (224, 0x47),
+        "sm_80" => (190, 80),
+        "sm_90" => (190, 90),
+        "compute_80" => return b"\n.version 8.0\n.target sm_80\n.address_size 64\n\0".to_vec(),
+        other => panic!("no code for {other}"),
+    };
+    let mut image = vec![0_u8; 64];
+    image[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    image[8] = 7;
+    image[18..20].copy_from_slice(&machine.to_le_bytes());
+    image[48..52].copy_from_slice(&flags.to_le_bytes());
+    image
 }
 
 /// Control, CPU engine, two HIP engines and CUDA, all of which pass.
@@ -137,7 +167,7 @@ fn component(package: &Package, version: &Version) -> Component {
         source_epoch: 0,
         build: BuildRecord {
             schema: BuildRecord::SCHEMA.to_owned(),
-            name: package.component.to_owned(),
+            name: strata_manifest::component_id(package.component, package.backend),
             version: version.clone(),
             build_id: "test".to_owned(),
             commit: "unknown".to_owned(),
@@ -146,7 +176,11 @@ fn component(package: &Package, version: &Version) -> Component {
             toolchain: "unknown".to_owned(),
             source_epoch: 0,
         },
-        abi: None,
+        abi: package.backend.map(|_| AbiRange {
+            lowest: "1.0".to_owned(),
+            highest: "1.0".to_owned(),
+            layout_hash: "0".to_owned(),
+        }),
         gpu_targets: package.gpu_targets.iter().map(|target| (*target).to_owned()).collect(),
         libc_floor: package.libc_floor.map(str::to_owned),
         libstdcxx_floor: None,
@@ -157,11 +191,26 @@ fn component(package: &Package, version: &Version) -> Component {
     }
 }
 
+/// Adds the two bills of material, which are made from the component.
+fn with_bills(package: &Package, version: &Version) -> (Package, Component) {
+    let bare = component(package, version);
+    let mut package = package.clone();
+    let folder = format!("share/doc/strata-{}", bare.id());
+    let mut sboms = Vec::new();
+    for (name, text) in [(sbom::CYCLONEDX_FILE, sbom::cyclonedx(&bare)), (sbom::SPDX_FILE, sbom::spdx(&bare))] {
+        let path = format!("{folder}/{name}");
+        sboms.push(path.parse().unwrap());
+        package.files.push((path, text.into_bytes(), FileMode::Plain, Role::Sbom));
+    }
+    let whole = Component { sboms, ..component(&package, version) };
+    (package, whole)
+}
+
 /// Bytes and mode of a file; `None` for a folder.
 type Content<'a> = Option<(&'a [u8], u32)>;
 
 fn archive(folder: &Path, package: &Package, version: &Version) -> ReleaseComponent {
-    let component = component(package, version);
+    let (package, component) = &with_bills(package, version);
     let stem = component.stem();
     let list = component.to_text().into_bytes();
     let mut entries: Vec<(String, &[u8], u32)> =

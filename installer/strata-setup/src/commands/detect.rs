@@ -61,6 +61,14 @@ fn text(host: &HostFacts, verbose: bool) -> String {
     if host.gpus.is_empty() {
         out += "GPU: none found\n";
     }
+    for backend in host.backends.iter().filter(|backend| backend.state == GpuState::Absent) {
+        let (vendor, target) = if backend.backend == "hip" { ("AMD", "gfx906") } else { ("NVIDIA", "sm_90") };
+        let _ = writeln!(
+            out,
+            "{}: absent: no {vendor} GPU is here; for one that is not: `--target {target}` and the like",
+            backend.backend
+        );
+    }
     for mask in &host.masks {
         let _ = writeln!(out, "{}={}: {}", mask.variable, mask.value, mask.effect);
     }
@@ -77,7 +85,7 @@ fn device(out: &mut String, index: usize, gpu: &GpuFacts) {
         GpuState::NoPermission => DeviceState::NoPermission,
         GpuState::DriverMismatched => DeviceState::DriverMismatched,
         GpuState::Usable => DeviceState::Usable,
-        GpuState::Undetermined => DeviceState::Undetermined,
+        GpuState::Undetermined | GpuState::Absent => DeviceState::Undetermined,
     };
     let place = gpu.pci.as_deref().or(gpu.unique_id.as_deref()).unwrap_or("no address");
     let target = gpu.target.as_deref().unwrap_or("target unknown");
@@ -88,8 +96,14 @@ fn device(out: &mut String, index: usize, gpu: &GpuFacts) {
     };
     let display = if gpu.display == Some(true) { ", drives a screen" } else { "" };
     let hidden = if gpu.visible { "" } else { ", hidden" };
+    let asleep = if gpu.asleep { ", asleep" } else { "" };
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "GPU {index}: {} at {place} ({target}{memory}{display}{hidden}): {}", gpu.name, state.word());
+    let _ = writeln!(
+        out,
+        "GPU {index}: {} at {place} ({target}{memory}{display}{asleep}{hidden}): {}",
+        gpu.name,
+        state.word()
+    );
     if let Some(link) = &gpu.link {
         let most = link.max_width.map(|width| format!(" of x{width}")).unwrap_or_default();
         let _ = writeln!(out, "  link: x{}{most}, {}", link.width, link.speed);

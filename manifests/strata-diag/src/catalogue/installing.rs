@@ -29,4 +29,5 @@ super::codes! {
     MODEL_FILE = "S0726", "model-file", "a model's file is not the one that its source names", Failed;
     UNINSTALL_LEFT = "S0727", "uninstall-left", "an uninstallation could not remove all that the receipts list", Failed;
     SELF_UPDATE = "S0728", "self-update", "this program cannot replace itself", Failed;
+    STAGE_UNSOUND = "S0729", "stage-unsound", "the unpacked release does not pass the verifier", Failed;
 }

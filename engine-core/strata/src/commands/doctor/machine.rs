@@ -87,7 +87,7 @@ fn gpu(gpu: &GpuFacts) -> Check {
         GpuState::NoPermission => "this user may not use it",
         GpuState::DriverMismatched => "its driver does not fit",
         GpuState::Usable => "usable",
-        GpuState::Undetermined => "its state cannot be told",
+        GpuState::Undetermined | GpuState::Absent => "its state cannot be told",
     };
     let level = match (&gpu.plugin, gpu.state) {
         (Some(_), GpuState::Usable) if gpu.visible => Level::Fine,
