@@ -11,7 +11,7 @@ use strata_plugin_host::{Buffer, Device, HostMemory, ProgramSpec, Support};
 use crate::error::EngineError;
 use crate::graph::N_OWN_BUFFERS;
 use crate::hyperparameters::Hyperparameters;
-use crate::kv_cache::PAGE_CELLS;
+use crate::kv_cache::{CacheLayout, PAGE_CELLS};
 use crate::load::{Blueprint, EngineOptions, Reading};
 use crate::memory::MemoryPlan;
 use crate::probe::probe;
@@ -44,8 +44,33 @@ pub(crate) struct Core {
     pub(crate) plan: MemoryPlan,
     pub(crate) device: Device,
     n_sequences: u32,
+    pub(crate) store: CacheStore,
     /// Buffers used in place hold the mappings; this holds the metadata.
     gguf: Arc<Gguf>,
+}
+
+/// The cache on the device and the table that says whose its pages are.
+#[derive(Debug)]
+pub(crate) struct CacheStore {
+    pub(crate) buffer: Buffer,
+    pub(crate) layout: CacheLayout,
+    tables: Buffer,
+    /// Offset in `tables`.
+    page_table: u64,
+}
+
+impl CacheStore {
+    /// Says which pages hold a sequence's positions from the first one on.
+    pub(crate) fn write_page_row(&self, sequence: u32, pages: &[u32]) -> Result<(), EngineError> {
+        let bytes: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
+        let row = u64::from(sequence) * self.layout.pages_per_sequence * 4;
+        Ok(self.tables.write(self.page_table + row, &bytes)?)
+    }
+
+    /// Gives each sequence its fixed share again.
+    pub(crate) fn reset_page_table(&self) -> Result<(), EngineError> {
+        Ok(self.tables.write(self.page_table, &self.layout.page_table())?)
+    }
 }
 
 impl Engine {
@@ -73,9 +98,8 @@ impl Engine {
         upload(&blueprint, &buffers, progress)?;
 
         let n_parts = blueprint.weights.n_parts();
-        let [_, _, input, _, output] = own_buffers(&buffers, n_parts);
-        let (input, output) = (input.clone(), output.clone());
-        let Blueprint { cache, decode, prefill, rope, .. } = blueprint;
+        let [table_buffer, cache_buffer, input, _, output] = own_buffers(&buffers, n_parts).map(Buffer::clone);
+        let Blueprint { cache, tables, decode, prefill, rope, .. } = blueprint;
         let mut stages = Vec::with_capacity(2);
         for (limits, lowered) in [decode, prefill] {
             let program = device.compile(&lowered.spec, &buffers)?;
@@ -93,6 +117,7 @@ impl Engine {
             plan,
             device,
             n_sequences,
+            store: CacheStore { buffer: cache_buffer, layout: cache, tables: table_buffer, page_table: tables.pages },
             gguf,
         };
         Ok(Engine { core: Arc::new(core) })
@@ -128,7 +153,23 @@ impl Engine {
     }
 }
 
+impl Engine {
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
+
 impl Core {
+    /// All sequences, when none is in use.
+    pub(crate) fn take_all_sequences(&self) -> Result<u32, EngineError> {
+        let mut free = lock(&self.free_sequences);
+        if free.len() as u32 != self.n_sequences {
+            return Err(EngineError::NoFreeSession { sessions: self.n_sequences });
+        }
+        free.clear();
+        Ok(self.n_sequences)
+    }
+
     pub(crate) fn runner(&self) -> MutexGuard<'_, Runner> {
         lock(&self.runner)
     }

@@ -85,6 +85,16 @@ pub enum EngineError {
     #[error("all {sessions} sequences of this engine are in use")]
     NoFreeSession { sessions: u32 },
 
+    #[error("the answer cannot keep to what was asked for: {why}")]
+    Constraint { why: String },
+
+    #[error("{waiting} requests wait already behind {active} that are being answered; the limit is {limit}")]
+    QueueFull { waiting: usize, limit: usize, active: usize },
+
+    /// A step that several requests shared.
+    #[error("{0}")]
+    Step(std::sync::Arc<EngineError>),
+
     #[error("{what}")]
     BadReference { what: String },
 
@@ -115,6 +125,9 @@ impl Diagnose for EngineError {
             EngineError::NotANumber { .. } => engine::NOT_A_NUMBER,
             EngineError::NoFreeSession { .. } => engine::NO_FREE_SEQUENCE,
             EngineError::BadReference { .. } => engine::BAD_REFERENCE,
+            EngineError::Constraint { .. } => engine::CONSTRAINT,
+            EngineError::QueueFull { .. } => engine::QUEUE_FULL,
+            EngineError::Step(error) => error.code(),
             EngineError::Model(error) => error.code(),
             EngineError::Plugin(error) => error.code(),
         }
@@ -171,7 +184,16 @@ impl Diagnose for EngineError {
                 vec![("token", token.to_string()), ("value", value.to_string())]
             }
             EngineError::NoFreeSession { sessions } => vec![("sequences", sessions.to_string())],
-            EngineError::EmptyPrompt | EngineError::Cancelled | EngineError::BadReference { .. } => Vec::new(),
+            EngineError::QueueFull { waiting, limit, active } => vec![
+                ("waiting", waiting.to_string()),
+                ("limit", limit.to_string()),
+                ("being answered", active.to_string()),
+            ],
+            EngineError::EmptyPrompt
+            | EngineError::Cancelled
+            | EngineError::Constraint { .. }
+            | EngineError::BadReference { .. } => Vec::new(),
+            EngineError::Step(error) => error.facts(),
             EngineError::Model(error) => error.facts(),
             EngineError::Plugin(error) => error.facts(),
         }
@@ -209,6 +231,8 @@ impl Diagnose for EngineError {
             EngineError::NotANumber { .. } => {
                 vec!["`strata run --precise` tells whether the file or the backend is at fault".to_owned()]
             }
+            EngineError::QueueFull { .. } => vec!["ask again in a moment".to_owned()],
+            EngineError::Step(error) => error.hints(),
             EngineError::Model(error) => error.hints(),
             EngineError::Plugin(error) => error.hints(),
             _ => Vec::new(),

@@ -65,6 +65,8 @@ impl FinishReason {
 /// What a request took.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RequestStats {
+    /// Waiting for a slot; 0 for a request that has a sequence to itself.
+    pub queued_seconds: f64,
     pub prompt_reused: u64,
     pub prompt_new: u64,
     pub prompt_seconds: f64,
@@ -187,6 +189,7 @@ impl Answer {
     fn stats(&self, prompt: PromptStats, decode_seconds: f64, n_prompt: usize, context_size: u64) -> RequestStats {
         let generated = self.tokens.len() as u64;
         RequestStats {
+            queued_seconds: 0.0,
             prompt_reused: prompt.reused,
             prompt_new: prompt.new,
             prompt_seconds: prompt.seconds,
@@ -199,20 +202,20 @@ impl Answer {
     }
 }
 
-/// The text of an answer on its way out.
-struct AnswerText {
+/// The text of an answer on its way out. The scheduler's answers go the same way.
+pub(crate) struct AnswerText {
     decoder: StreamDecoder,
     stops: StopMatcher,
-    shown: String,
+    pub(crate) shown: String,
 }
 
 impl AnswerText {
-    fn new(decoder: StreamDecoder, stops: &[String]) -> AnswerText {
+    pub(crate) fn new(decoder: StreamDecoder, stops: &[String]) -> AnswerText {
         AnswerText { decoder, stops: StopMatcher::new(stops.iter().map(String::as_str)), shown: String::new() }
     }
 
     /// What may be shown once this token is there.
-    fn push(&mut self, token: u32) -> String {
+    pub(crate) fn push(&mut self, token: u32) -> String {
         let text = self.decoder.push(token);
         self.pass(&text)
     }
@@ -224,7 +227,7 @@ impl AnswerText {
     }
 
     /// What was held back, once no token comes any more.
-    fn finish(&mut self) -> Option<String> {
+    pub(crate) fn finish(&mut self) -> Option<String> {
         let half_character = self.decoder.finish();
         let mut rest = self.pass(&half_character);
         let held = self.stops.finish();
@@ -233,7 +236,7 @@ impl AnswerText {
         (!rest.is_empty()).then_some(rest)
     }
 
-    fn stopped(&self, stops: &[String]) -> Option<FinishReason> {
+    pub(crate) fn stopped(&self, stops: &[String]) -> Option<FinishReason> {
         let index = self.stops.stopped()?;
         Some(FinishReason::StopText(stops.get(index).cloned().unwrap_or_default()))
     }

@@ -1,6 +1,7 @@
 //! The KV cache: where keys and values of each layer lie in the one cache buffer, and which pages
 //! belong to which sequence. Sequences are data (a page table and a sequence number per token), so
-//! that several can share a step; each has its fixed share of pages for now.
+//! that several can share a step. A `Session` has a fixed share of the pages; a `Scheduler` hands
+//! them out as its requests need them (`batch/pages.rs`).
 
 use strata_backend_abi::{SizedStruct, StrataDType, StrataTensor};
 
@@ -106,6 +107,28 @@ impl CacheLayout {
             nb: [dtype.block_bytes() as u64, row * self.n_cells, row, row * self.n_cells * self.n_heads],
             dynamic: [0; 4],
         }
+    }
+
+    pub(crate) fn n_pages(&self) -> u64 {
+        self.n_cells / PAGE_CELLS
+    }
+
+    /// Bytes of a page, over all layers.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.page_runs(0, PAGE_CELLS).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Where the first `cells` cells of a page lie in the cache buffer: (offset, bytes) of each run.
+    pub(crate) fn page_runs(&self, page: u32, cells: u64) -> impl Iterator<Item = (u64, u64)> {
+        let parts = [(self.k, self.head_dim_k, 0), (self.v, self.head_dim_v, self.k_bytes)];
+        let layers = 0..self.bytes.checked_div(self.layer_bytes).unwrap_or(0);
+        layers.flat_map(move |layer| {
+            parts.into_iter().flat_map(move |(dtype, dim, start)| {
+                let row = dtype.row_bytes(dim).unwrap_or(0);
+                let first = layer * self.layer_bytes + start + u64::from(page) * PAGE_CELLS * row;
+                (0..self.n_heads).map(move |head| (first + head * self.n_cells * row, cells * row))
+            })
+        })
     }
 
     pub(crate) fn page_table_bytes(&self) -> u64 {

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! Gguf ─ arch ─ graph ─ ProgramSpec ─┐
-//!   Device ──────────────────────────┴─ Engine ─ Session ─ generate / eval
+//!   Device ──────────────────────────┴─ Engine ┬ Session ─ generate / eval
+//!                                             └ Scheduler: many requests in shared steps
 //! ```
 
 mod error;
@@ -22,6 +23,7 @@ mod memory;
 mod probe;
 mod weights;
 
+mod batch;
 mod engine;
 mod session;
 mod step;
@@ -34,6 +36,10 @@ mod reference;
 mod sampler;
 
 pub use arch::known as known_architectures;
+pub use batch::{
+    ActiveFigures, BatchFigures, BatchPiece, BatchRequest, CacheFigures, Constraint, RequestId, Scheduler,
+    SchedulerOptions, Sink, check_request,
+};
 pub use capabilities::{ArchSummary, can_run};
 pub use engine::{Engine, LoadProgress};
 pub use error::EngineError;

@@ -32,7 +32,8 @@ pub struct EngineOptions {
     pub precise: bool,
     /// Most tokens of one step while a prompt is read.
     pub max_batch: u64,
-    /// Most tokens of one step whose logits are all wanted: drafts, and evaluation.
+    /// Most tokens of one step whose logits are all wanted: drafts, and evaluation. At least as many
+    /// as there are sequences.
     pub max_outputs: u64,
     /// Sequences that have a cache at one time.
     pub sequences: u32,
@@ -127,14 +128,16 @@ impl<'g> Blueprint<'g> {
         let Reading { architecture, hyper, .. } = reading;
         let [k, v] = [options.kv_k, options.kv_v].map(|asked| options.cache_format(asked));
         let cache = CacheLayout::new(hyper, context, u64::from(options.sequences), k, v)?;
-        let max_tokens = options.max_batch.max(DECODE_TOKENS);
+        // Requests that share steps have a row of logits each.
+        let sequences = u64::from(options.sequences);
+        let max_tokens = options.max_batch.max(DECODE_TOKENS).max(sequences);
         let tables = TableLayout::new(max_tokens, &cache);
         let mut weights = Weights::new(gguf, modes.to_vec());
         let divisors = arch::rope_divisors(gguf, hyper, context)?;
         let rope = architecture.rope_tables(hyper, divisors.as_deref());
         let shared = Shared { cache: &cache, tables, n_rot: hyper.rope.n_rot, n_rope: rope.len() };
         let decode = StepLimits { tokens: DECODE_TOKENS, outputs: DECODE_TOKENS };
-        let prefill = StepLimits { tokens: max_tokens, outputs: options.max_outputs.min(max_tokens) };
+        let prefill = StepLimits { tokens: max_tokens, outputs: options.max_outputs.max(sequences).min(max_tokens) };
         // A file with more layers than tensors lacks some, which one layer too many tells as well.
         let n_layers = hyper.n_layers.min(gguf.tensors().len() as u64 + 1);
         let buildable = Hyperparameters { n_layers, ..hyper.clone() };

@@ -37,6 +37,14 @@ pub(crate) enum Wanted {
     All,
 }
 
+/// A token of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StepRow {
+    pub(crate) token: u32,
+    pub(crate) position: u64,
+    pub(crate) sequence: u32,
+}
+
 /// Runs steps. One per engine: steps of one device come one after another.
 #[derive(Debug)]
 pub(crate) struct Runner {
@@ -48,6 +56,9 @@ pub(crate) struct Runner {
     rope: Vec<RopeTable>,
     n_vocab: usize,
     staging: Vec<u8>,
+    /// Kept for their memory.
+    rows: Vec<StepRow>,
+    outputs: Vec<u32>,
     /// Only for devices whose output cannot be mapped.
     row: Vec<u8>,
 }
@@ -63,6 +74,8 @@ impl Runner {
         let output_is_mapped = output.with_mapped(|_| ()).is_ok();
         Runner {
             staging: vec![0; input.len() as usize],
+            rows: Vec::new(),
+            outputs: Vec::new(),
             row: if output_is_mapped { Vec::new() } else { vec![0; n_vocab * 4] },
             stages,
             input,
@@ -77,7 +90,7 @@ impl Runner {
     /// cache cell that it writes is written again before it is ever read.
     pub(crate) fn warm_up(&mut self) -> Result<(), EngineError> {
         for stage in 0..self.stages.len() {
-            self.run_stage(stage, &[0], 0, 0, Wanted::Last)?;
+            self.run_stage(stage, &[StepRow { token: 0, position: 0, sequence: 0 }], &[0])?;
         }
         self.output.read(0, &mut [0; 4])?;
         Ok(())
@@ -101,44 +114,53 @@ impl Runner {
         sequence: u32,
         wanted: Wanted,
     ) -> Result<(), EngineError> {
-        let n = tokens.len() as u64;
-        let fits = |stage: &Stage| n <= stage.limits.tokens && (wanted == Wanted::Last || n <= stage.limits.outputs);
-        // The last is the largest; the callers keep to `max_tokens`.
-        let stage = self.stages.iter().position(fits).unwrap_or(self.stages.len() - 1);
-        self.run_stage(stage, tokens, first_position, sequence, wanted)
+        let row = |(i, token): (usize, &u32)| StepRow { token: *token, position: first_position + i as u64, sequence };
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        rows.extend(tokens.iter().enumerate().map(row));
+        let first_output = if wanted == Wanted::All { 0 } else { rows.len() - 1 };
+        let mut outputs = std::mem::take(&mut self.outputs);
+        outputs.clear();
+        outputs.extend(first_output as u32..rows.len() as u32);
+        let done = self.run_rows(&rows, &outputs);
+        (self.rows, self.outputs) = (rows, outputs);
+        done
     }
 
-    fn run_stage(
-        &mut self,
-        stage: usize,
-        tokens: &[u32],
-        first_position: u64,
-        sequence: u32,
-        wanted: Wanted,
-    ) -> Result<(), EngineError> {
-        let n = tokens.len();
+    /// Evaluates tokens of any sequences, at most `max_tokens` of them, each sequence's in the order
+    /// of its positions. The logits of the rows in `outputs` (at least one) can be read afterwards.
+    pub(crate) fn run_rows(&mut self, rows: &[StepRow], outputs: &[u32]) -> Result<(), EngineError> {
+        let (n, n_outputs) = (rows.len() as u64, outputs.len() as u64);
+        let fits = |stage: &Stage| n <= stage.limits.tokens && n_outputs <= stage.limits.outputs;
+        // The last is the largest; the callers keep to `max_tokens`.
+        let stage = self.stages.iter().position(fits).unwrap_or(self.stages.len() - 1);
+        self.run_stage(stage, rows, outputs)
+    }
+
+    fn run_stage(&mut self, stage: usize, rows: &[StepRow], outputs: &[u32]) -> Result<(), EngineError> {
+        let n = rows.len();
         let Stage { program, input, .. } = &mut self.stages[stage];
-        let first_row = if wanted == Wanted::All { 0 } else { n - 1 };
         let staging = &mut self.staging;
-        write_i32(staging, input.ids, tokens.iter().map(|token| token.cast_signed()));
-        write_i32(staging, input.positions, (0..n).map(|i| (first_position + i as u64) as i32));
-        write_i32(staging, input.sequences, tokens.iter().map(|_| sequence.cast_signed()));
-        write_i32(staging, input.out_rows, (first_row..n).map(|row| row as i32));
-        let mut used = input.out_rows as usize + (n - first_row) * 4;
+        write_i32(staging, input.ids, rows.iter().map(|row| row.token.cast_signed()));
+        write_i32(staging, input.positions, rows.iter().map(|row| row.position as i32));
+        write_i32(staging, input.sequences, rows.iter().map(|row| row.sequence.cast_signed()));
+        write_i32(staging, input.out_rows, outputs.iter().map(|row| row.cast_signed()));
+        let mut used = input.out_rows as usize + outputs.len() * 4;
         for (table, offset) in self.rope.iter().zip(&input.rope) {
             let row_bytes = table.n_pairs() * 8;
             let start = *offset as usize;
             used = start + n * row_bytes;
-            for (i, row) in staging[start..used].chunks_exact_mut(row_bytes).enumerate() {
-                table.write_row(first_position + i as u64, row);
+            for (row, bytes) in rows.iter().zip(staging[start..used].chunks_exact_mut(row_bytes)) {
+                table.write_row(row.position, bytes);
             }
         }
         self.input.write(0, &staging[..used])?;
+        let length = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
         let mut scalars = [0; STRATA_N_SCALARS];
         scalars[StrataScalar::Tokens as usize] = n as i64;
-        scalars[StrataScalar::Outputs as usize] = (n - first_row) as i64;
-        scalars[StrataScalar::KvLength as usize] = (first_position + n as u64) as i64;
-        scalars[StrataScalar::Position as usize] = first_position as i64;
+        scalars[StrataScalar::Outputs as usize] = outputs.len() as i64;
+        scalars[StrataScalar::KvLength as usize] = length as i64;
+        scalars[StrataScalar::Position as usize] = rows.first().map_or(0, |row| row.position as i64);
         program.run(&scalars)?;
         Ok(())
     }

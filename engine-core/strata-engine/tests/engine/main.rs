@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
+mod batch;
 mod files;
 mod gates;
 mod graphs;

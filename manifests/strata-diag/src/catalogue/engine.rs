@@ -8,4 +8,6 @@ super::codes! {
     BAD_REFERENCE = "S0405", "bad-reference", "a reference file that `eval` cannot use", Failed;
     NOT_A_NUMBER = "S0406", "not-a-number", "the model produced a logit that is no number", Failed;
     NO_FREE_SEQUENCE = "S0407", "no-free-sequence", "every sequence that the engine has room for is in use", Failed;
+    CONSTRAINT = "S0408", "constraint", "an answer cannot keep to the schema or grammar that was asked for", Failed;
+    QUEUE_FULL = "S0409", "queue-full", "too many requests wait already", Failed;
 }
