@@ -13,7 +13,7 @@ pub(crate) use crate::matmul::Variant;
 
 /// Every variant that is compiled in, worst first. What each is: matmul/variant.rs.
 #[cfg(target_arch = "x86_64")]
-const VARIANTS: &[Variant] = &[Variant::Scalar, Variant::Avx2, Variant::Vnni];
+const VARIANTS: &[Variant] = &[Variant::Scalar, Variant::Avx2, Variant::AvxVnni, Variant::Vnni];
 /// Every variant that is compiled in.
 #[cfg(not(target_arch = "x86_64"))]
 const VARIANTS: &[Variant] = &[Variant::Scalar];
@@ -24,6 +24,7 @@ const fn needs(variant: Variant) -> &'static [&'static str] {
         Variant::Scalar if cfg!(target_arch = "x86_64") => &["sse2"],
         Variant::Scalar => &[],
         Variant::Avx2 => &["avx", "avx2", "fma", "f16c"],
+        Variant::AvxVnni => &["avx", "avx2", "fma", "f16c", "avxvnni"],
         Variant::Vnni => &["avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512vnni", ZMM_STATE],
     }
 }
@@ -50,7 +51,7 @@ impl FeatureSet {
             macro_rules! add {
                 ($($name:tt)*) => { $(if std::arch::is_x86_feature_detected!($name) { set.insert($name); })* };
             }
-            add!("sse2" "avx" "avx2" "fma" "f16c" "avx512f" "avx512bw" "avx512vl" "avx512vnni");
+            add!("sse2" "avx" "avx2" "fma" "f16c" "avxvnni" "avx512f" "avx512bw" "avx512vl" "avx512vnni");
             // AVX-512 is only reported when the system saves the wide registers.
             if set.contains("avx512f") {
                 set.insert(ZMM_STATE);
@@ -64,7 +65,7 @@ impl FeatureSet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VariantChoice {
     pub(crate) variant: Variant,
-    /// `avx2; not vnni: lacks avx512f`.
+    /// `avx2; not avx-vnni: lacks avxvnni`.
     pub(crate) sentence: String,
 }
 
@@ -117,7 +118,12 @@ mod tests {
             (&["sse2", "avx"], Variant::Scalar, "scalar; not avx2: lacks avx2, fma, f16c"),
             (&["sse2", "avx", "f16c", "avx2"], Variant::Scalar, "scalar; not avx2: lacks fma"),
             (&["sse2", "avx", "fma", "avx2"], Variant::Scalar, "scalar; not avx2: lacks f16c"),
-            (avx2, Variant::Avx2, "avx2; not vnni: lacks avx512f, avx512bw, avx512vl, avx512vnni, zmm state"),
+            (avx2, Variant::Avx2, "avx2; not avx-vnni: lacks avxvnni"),
+            (
+                &["sse2", "avx", "f16c", "avx2", "fma", "avxvnni"],
+                Variant::AvxVnni,
+                "avx-vnni; not vnni: lacks avx512f, avx512bw, avx512vl, avx512vnni, zmm state",
+            ),
         ];
         for (flags, variant, sentence) in rows {
             let choice = choose(&set(flags), "").unwrap();

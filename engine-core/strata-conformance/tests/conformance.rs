@@ -31,9 +31,10 @@ enum Opened {
     Skipped,
 }
 
-static SUBJECTS: [Subject; 4] = [
+static SUBJECTS: [Subject; 5] = [
     Subject { name: "scalar", variant: "scalar", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
     Subject { name: "avx2", variant: "avx2", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
+    Subject { name: "avx-vnni", variant: "avx-vnni", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
     Subject { name: "vnni", variant: "vnni", descriptor: cpu, gaps: own_gaps, bench: OnceLock::new() },
     Subject { name: "c_demo", variant: "", descriptor: c_demo, gaps: c_demo_gaps, bench: OnceLock::new() },
 ];

@@ -5,13 +5,15 @@
 //! in GB/s of weights, and its ratio to a plain reading loop over the same memory that runs between
 //! the repetitions, so that a busy machine disturbs both alike; decode over weights in the
 //! second-level cache, which is what the instructions allow; prefill (512 columns) in billions of
-//! multiply-adds a second. The fastest tenth of many repetitions. The kernels are private to the plugin, so
+//! multiply-adds a second, and its share of what the 8-bit multiply-add instruction of the variant does
+//! alone (`peak.rs`). The fastest tenth of many repetitions. The kernels are private to the plugin, so
 //! this file takes their sources in.
 #![expect(clippy::print_stdout, reason = "a benchmark's table")]
 #![expect(dead_code, reason = "the plugin uses more of these modules than the benchmark")]
 
 #[path = "../../src/matmul/mod.rs"]
 mod matmul;
+mod peak;
 mod simd;
 
 use matmul::{Columns, Job, Plan, Variant};
@@ -28,34 +30,40 @@ const REPETITIONS: usize = 5;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let variant = arguments.iter().find_map(|argument| argument.strip_prefix("variant="));
-    let variants: Vec<Variant> = [Variant::Scalar, Variant::Avx2, Variant::Vnni]
+    let variants: Vec<Variant> = [Variant::Scalar, Variant::Avx2, Variant::AvxVnni, Variant::Vnni]
         .into_iter()
         .filter(|have| have.is_supported() && variant.is_none_or(|name| name == have.name()))
         .collect();
     let wanted: Vec<&String> = arguments.iter().filter(|argument| !argument.contains('=')).collect();
     let memory: Vec<u8> = (0..LARGE_BYTES as u32).map(|i| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
     println!(
-        "{:8} {:6} {:>5} | {:>8} {:>9} {:>10} | {:>9} | {:>10}",
-        "format", "kernel", "k", "GB/s", "of read", "read GB/s", "cached", "prefill"
+        "{:8} {:8} {:>5} | {:>8} {:>9} {:>10} | {:>9} | {:>10} {:>8}",
+        "format", "kernel", "k", "GB/s", "of read", "read GB/s", "cached", "prefill", "of peak"
     );
+    let peaks: Vec<Option<f64>> = variants.iter().map(|variant| peak::measure(*variant)).collect();
+    for (variant, peak) in variants.iter().zip(&peaks) {
+        if let Some(peak) = peak {
+            println!("# {}: {:.1} billion 8-bit multiply-adds a second at most", variant.name(), peak / 1e9);
+        }
+    }
     for dtype in StrataDType::ALL.iter().copied().filter(|dtype| *dtype != StrataDType::I32) {
         if !wanted.is_empty() && !wanted.iter().any(|name| **name == dtype.name()) {
             continue;
         }
-        for variant in &variants {
+        for (variant, peak) in variants.iter().zip(&peaks) {
             if *variant == Variant::Scalar && variants.len() > 1 {
                 continue;
             }
             for k in [576, 1536, 4096] {
                 if let Ok(plan) = Plan::new(dtype, k, false, *variant) {
-                    line(&plan, &memory);
+                    line(&plan, &memory, *peak);
                 }
             }
         }
     }
 }
 
-fn line(plan: &Plan, memory: &[u8]) {
+fn line(plan: &Plan, memory: &[u8], peak: Option<f64>) {
     // Pieces take about a millisecond, so that some of them are not interrupted; by the time a piece
     // comes round again the caches have forgotten it.
     let mut pieces: Vec<Setup<'_>> = memory.chunks_exact(PIECE_BYTES).map(|piece| Setup::new(plan, piece, 1)).collect();
@@ -76,8 +84,9 @@ fn line(plan: &Plan, memory: &[u8]) {
     let cached = low((0..63).map(|_| seconds(|| small.run(plan))).collect());
     let mut many = Setup::new(plan, &memory[..(SMALL_BYTES / 4).max(8 * plan.row_bytes())], 512);
     let prefill = low((0..15).map(|_| seconds(|| many.run(plan))).collect());
+    let speed = (many.n_rows * plan.k * 512) as f64 / prefill;
     println!(
-        "{:8} {:6} {:5} | {:8.2} {:8.0}% {:>10.2} | {:9.2} | {:10.1}",
+        "{:8} {:8} {:5} | {:8.2} {:8.0}% {:>10.2} | {:9.2} | {:10.1} {:>8}",
         plan.dtype.name(),
         plan.variant().name(),
         plan.k,
@@ -85,7 +94,8 @@ fn line(plan: &Plan, memory: &[u8]) {
         100.0 * read / decode,
         bytes as f64 / read / 1e9,
         small.bytes() as f64 / cached / 1e9,
-        (many.n_rows * plan.k * 512) as f64 / prefill / 1e9,
+        speed / 1e9,
+        peak.map_or("-".to_owned(), |peak| format!("{:.0}%", 100.0 * speed / peak)),
     );
 }
 

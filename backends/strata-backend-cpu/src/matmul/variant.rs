@@ -7,6 +7,8 @@ pub(crate) enum Variant {
     Scalar,
     /// AVX2, FMA and F16C.
     Avx2,
+    /// As `Avx2`, with the 8-bit dot product of AVX-VNNI, which processors without AVX-512 have.
+    AvxVnni,
     /// As `Avx2`, with the 8-bit dot product of AVX-512 VNNI on 256-bit registers.
     Vnni,
 }
@@ -17,6 +19,7 @@ impl Variant {
         match self {
             Variant::Scalar => "scalar",
             Variant::Avx2 => "avx2",
+            Variant::AvxVnni => "avx-vnni",
             Variant::Vnni => "vnni",
         }
     }
@@ -26,6 +29,7 @@ impl Variant {
         match self {
             Variant::Scalar => true,
             Variant::Avx2 => cpu_has_avx2(),
+            Variant::AvxVnni => cpu_has_avx2() && cpu_has_avx_vnni(),
             Variant::Vnni => cpu_has_avx2() && cpu_has_vnni(),
         }
     }
@@ -33,6 +37,12 @@ impl Variant {
     /// Whether kernels may use AVX2, FMA and F16C.
     pub(crate) fn has_avx2(self) -> bool {
         self != Variant::Scalar
+    }
+
+    /// Whether tiles hold unsigned bytes for a dot product of unsigned and signed ones.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_dot_product(self) -> bool {
+        matches!(self, Variant::AvxVnni | Variant::Vnni)
     }
 
     /// The fastest one here.
@@ -44,7 +54,10 @@ impl Variant {
     /// What this CPU can run, slowest first.
     #[cfg(test)]
     pub(crate) fn supported() -> Vec<Variant> {
-        [Variant::Scalar, Variant::Avx2, Variant::Vnni].into_iter().filter(|variant| variant.is_supported()).collect()
+        [Variant::Scalar, Variant::Avx2, Variant::AvxVnni, Variant::Vnni]
+            .into_iter()
+            .filter(|variant| variant.is_supported())
+            .collect()
     }
 }
 
@@ -56,6 +69,11 @@ fn cpu_has_avx2() -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
+fn cpu_has_avx_vnni() -> bool {
+    std::arch::is_x86_feature_detected!("avxvnni")
+}
+
+#[cfg(target_arch = "x86_64")]
 fn cpu_has_vnni() -> bool {
     std::arch::is_x86_feature_detected!("avx512vl")
         && std::arch::is_x86_feature_detected!("avx512bw")
@@ -64,6 +82,11 @@ fn cpu_has_vnni() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn cpu_has_avx2() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn cpu_has_avx_vnni() -> bool {
     false
 }
 

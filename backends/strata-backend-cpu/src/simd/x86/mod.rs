@@ -1,4 +1,5 @@
-//! Kernels for x86-64: AVX2 with FMA and F16C, and one inner loop for AVX-512 VNNI.
+//! Kernels for x86-64: AVX2 with FMA and F16C, and one inner loop for the 8-bit dot products of
+//! AVX-512 VNNI and AVX-VNNI.
 //!
 //! Called by `crate::matmul::Plan` when its variant says that the CPU has them. Each call splits its
 //! rows into groups of eight and picks, by the number of columns alone, between kernels that give
@@ -125,7 +126,7 @@ fn run_blocks<F: Format>(call: &Call<'_>, scratch: &mut [Line], out: &mut OutPar
     for block in (0..n_columns).step_by(step) {
         for first in call.rows.clone().step_by(TILE_ROWS) {
             let rows = call.eight_rows(first).map(F::blocks);
-            tiles::pack::<F>(&rows, call.plan.variant() == Variant::Vnni, view_mut(tile), view_mut(tile_sub));
+            tiles::pack::<F>(&rows, call.plan.variant().has_dot_product(), view_mut(tile), view_mut(tile_sub));
             let columns = block..(block + step).min(n_columns);
             for index in columns.clone().step_by(4) {
                 match columns.end - index {
@@ -155,7 +156,12 @@ fn multiply<F: Format, const N: usize>(
         Variant::Vnni => {
             let offset = if F::Kind::SIGNED { 128 } else { F::OFFSET };
             // SAFETY: the plan's variant is only given to CPUs with AVX-512 VNNI.
-            unsafe { vnni::multiply::<F::Kind, N>(view(tile), view(tile_sub), offset, &x) }
+            unsafe { vnni::avx512::multiply::<F::Kind, N>(view(tile), view(tile_sub), offset, &x) }
+        }
+        Variant::AvxVnni => {
+            let offset = if F::Kind::SIGNED { 128 } else { F::OFFSET };
+            // SAFETY: the plan's variant is only given to CPUs with AVX-VNNI.
+            unsafe { vnni::avx::multiply::<F::Kind, N>(view(tile), view(tile_sub), offset, &x) }
         }
         _ => tiles::multiply::<F::Kind, N>(view(tile), view(tile_sub), F::OFFSET, &x),
     };
