@@ -10,24 +10,64 @@ use super::load::{broadcast_pair, load_i8};
 use crate::matmul::Minimum;
 use crate::simd::ActivationBlock;
 use core::arch::x86_64::{
-    __m256, __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
+    __m256, __m256i, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
     _mm256_blend_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
     _mm256_mullo_epi32, _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
     _mm256_setzero_si256, _mm256_sign_epi8, _mm256_sub_epi32, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
     _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
-/// Eight rows times one prepared activation row. Meanwhile as many bytes are prefetched from
-/// `ahead` on as the rows have: eight short strides give the hardware's prefetchers little to go by.
-/// `ahead` need not be readable.
+/// What decode prefetches while it works on eight rows: as many bytes as they have, in order of their
+/// addresses, because eight short strides give the hardware's prefetchers little to go by.
+///
+/// Measured over row lengths and formats: groups that fit the first-level cache twice are best fetched
+/// there, exactly one group ahead (the cache's misses in order then wake the second level's own
+/// prefetcher); of longer ones the rows push each other out, and shorter ones come too late, so these go
+/// into the second level and further ahead.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    distance: usize,
+    near: bool,
+}
+
+impl Ahead {
+    /// Bytes of eight rows that are fetched into the first level.
+    const NEAR: core::ops::RangeInclusive<usize> = 4096..=10240;
+    /// How far ahead the others are fetched at least.
+    const FAR: usize = 12800;
+
+    pub(super) fn of(group_bytes: usize) -> Ahead {
+        let near = Ahead::NEAR.contains(&group_bytes);
+        Ahead { distance: if near { group_bytes } else { group_bytes.max(Ahead::FAR) }, near }
+    }
+
+    /// `offset` bytes into the group that starts at `group`. The address need not be readable.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn fetch(self, group: *const u8, offset: usize) {
+        let address = group.wrapping_add(self.distance + offset).cast();
+        if self.near {
+            _mm_prefetch::<_MM_HINT_T0>(address);
+        } else {
+            _mm_prefetch::<_MM_HINT_T1>(address);
+        }
+    }
+}
+
+/// Eight rows times one prepared activation row. `group` is where the first row starts.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn eight_rows<F: Format>(rows: &[&[F::Block]; 8], x: &[ActivationBlock], ahead: *const u8) -> __m256 {
+pub(super) fn eight_rows<F: Format>(
+    rows: &[&[F::Block]; 8],
+    x: &[ActivationBlock],
+    group: *const u8,
+    ahead: Ahead,
+) -> __m256 {
     let bytes = 8 * size_of::<F::Block>();
     let mut acc = _mm256_setzero_ps();
     let mut scales = Scales::new();
     for (index, x) in x.chunks_exact(F::SUB_BLOCKS).enumerate() {
         for line in 0..bytes.div_ceil(64) {
-            prefetch(ahead.wrapping_add(index * bytes + 64 * line));
+            ahead.fetch(group, index * bytes + 64 * line);
         }
         let blocks = at(rows, index);
         // SAFETY: this function's target features are what the call needs.

@@ -31,10 +31,6 @@ const TILE_COLUMNS: usize = 4;
 /// Activation lines that a pass over the rows keeps in the second-level cache.
 const COLUMN_BLOCK_LINES: usize = 4096;
 
-/// How far ahead decode prefetches at least. Measured: into the second level and this far is best
-/// over all row lengths; into the first level, long rows push each other out.
-const PREFETCH_BYTES: usize = 12800;
-
 /// Quantises activation rows. The caller's variant has AVX2.
 pub(crate) fn quantise(x: &[[f32; BLOCK]], out: &mut [ActivationBlock]) {
     debug_assert!(std::arch::is_x86_feature_detected!("avx2"));
@@ -109,13 +105,13 @@ impl<'a> Call<'a> {
 fn run_blocks<F: Format>(call: &Call<'_>, scratch: &mut [Line], out: &mut OutPart<'_>) {
     let n_columns = call.job.columns.len();
     if n_columns < TILE_COLUMNS {
-        let ahead = (TILE_ROWS * call.job.row_stride).max(PREFETCH_BYTES);
+        let ahead = decode::Ahead::of(TILE_ROWS * call.job.row_stride);
         for first in call.rows.clone().step_by(TILE_ROWS) {
             let rows = call.eight_rows(first).map(F::blocks);
-            let ahead = call.job.weights.as_ptr().wrapping_add(first * call.job.row_stride + ahead);
+            let group = call.job.weights.as_ptr().wrapping_add(first * call.job.row_stride);
             for index in 0..n_columns {
                 let (x, column) = call.column(index);
-                call.put(out, column, first, decode::eight_rows::<F>(&rows, x, ahead));
+                call.put(out, column, first, decode::eight_rows::<F>(&rows, x, group, ahead));
             }
         }
         return;
