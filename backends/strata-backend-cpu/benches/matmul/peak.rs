@@ -20,7 +20,7 @@ pub(super) fn measure(variant: Variant) -> Option<f64> {
         };
         // SAFETY: `main` keeps only variants that this processor supports.
         let times = (0..31).map(|_| super::seconds(|| unsafe { run() })).collect();
-        return Some(f64::from(TURNS) * SUMS as f64 * 32.0 / super::low(times));
+        Some(f64::from(TURNS) * SUMS as f64 * 32.0 / super::low(times))
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
