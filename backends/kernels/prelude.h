@@ -1,4 +1,4 @@
-// The kernel dialect: what differs between NVIDIA by clang (PTX), AMD by clang (gfx906, gfx1100) and nvcc.
+// The kernel dialect: what differs between NVIDIA by clang (PTX), AMD by clang (gfx906, gfx1100), nvcc, and a processor that plays AMD.
 //
 // Not a library of algorithms: one name a hardware notion, so that a kernel is the same text for all of them. Included by
 // every .cu file here, nothing else calls it. A kernel takes one struct by value, whose twin in Rust lies in `strata-gpu`.
@@ -16,7 +16,7 @@ using u64 = unsigned long long;
 #if defined(__CUDACC__) && !defined(__clang__)
 #define STRATA_NVCC 1
 #include <cuda_fp16.h>
-#elif defined(__AMDGCN__)
+#elif defined(__AMDGCN__) || defined(STRATA_HOST)
 #define STRATA_AMD 1
 #else
 #define STRATA_PTX 1
@@ -28,6 +28,15 @@ using u64 = unsigned long long;
 #define SHARED __shared__
 #define CONSTANT __device__ const
 #define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#elif defined(STRATA_HOST)
+// Blocks run one at a time on a thread of the processor, so what is a block's is the thread's.
+#define DEVICE inline __attribute__((always_inline))
+#define KERNEL extern "C" void
+#define SHARED static thread_local
+#define CONSTANT const
+// Read by strata-kernel-build out of the preprocessed text.
+#define LAUNCH_BOUNDS(threads, blocks) __attribute__((annotate("strata kernel", threads)))
+#include "prelude_host.h"
 #else
 #define DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #define KERNEL extern "C" __attribute__((global)) void
@@ -35,7 +44,7 @@ using u64 = unsigned long long;
 #define CONSTANT __attribute__((device)) const
 #if defined(STRATA_AMD)
 // How many blocks share a unit is left to the registers that a kernel needs.
-#define LAUNCH_BOUNDS(threads, blocks) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
+#define LAUNCH_BOUNDS(threads, blocks) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #else
 #define LAUNCH_BOUNDS(threads, blocks) __attribute__((launch_bounds(threads, blocks)))
 #endif
@@ -301,7 +310,9 @@ DEVICE i32 nearest(float x) {
 }
 
 // The launch's dynamic shared memory, aligned to 16 bytes.
-#if !defined(STRATA_NVCC)
+#if defined(STRATA_HOST)
+DEVICE u8* dynamic_shared() { return strata_host_dynamic(); }
+#elif !defined(STRATA_NVCC)
 extern __attribute__((shared)) __attribute__((aligned(16))) u8 strata_dynamic[];
 DEVICE u8* dynamic_shared() { return strata_dynamic; }
 #else

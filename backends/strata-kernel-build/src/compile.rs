@@ -60,23 +60,32 @@ pub(crate) fn all(
     clang: &Path,
     ptxas: Option<&Path>,
 ) -> Result<Vec<Module>, String> {
+    each(sources, |source| one(recipe, source, clang, ptxas))
+}
+
+/// Does something with every source, as many at a time as there are processors; results in order.
+pub(crate) fn each<T: Send>(
+    sources: &[PathBuf],
+    work: impl Fn(&Path) -> Result<T, String> + Sync,
+) -> Result<Vec<T>, String> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<Module, String>)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(usize, Result<T, String>)>> = Mutex::new(Vec::new());
     let n_workers = std::thread::available_parallelism().map_or(1, usize::from).min(sources.len().max(1));
     std::thread::scope(|scope| {
         for _ in 0..n_workers {
             scope.spawn(|| {
-                while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let index = sources.iter().position(|other| other == source).unwrap_or_default();
-                    let module = one(recipe, source, clang, ptxas);
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((index, module));
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(source) = sources.get(index) else { break };
+                    let result = work(source);
+                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((index, result));
                 }
             });
         }
     });
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, module)| module).collect()
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -> Result<Module, String> {
@@ -149,7 +158,7 @@ fn assemble(recipe: &Recipe<'_>, ptxas: &Path, module: &mut Module) -> Result<()
 }
 
 /// When the source or any header last changed.
-fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
+pub(crate) fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
     let read = |error: std::io::Error| error.to_string();
     let mut newest = fs_err::metadata(source).and_then(|metadata| metadata.modified()).map_err(read)?;
     for entry in fs_err::read_dir(folder).map_err(read)? {
@@ -163,7 +172,7 @@ fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
 
 /// Runs the command unless its output is newer than its input and came of the same command: compiling all
 /// kernels takes minutes, and most changes touch one file.
-fn refresh(mut command: Command, newest: SystemTime, out: &Path) -> Result<(), String> {
+pub(crate) fn refresh(mut command: Command, newest: SystemTime, out: &Path) -> Result<(), String> {
     let stamp = out.with_extension("command");
     let words = format!("{command:?}");
     let made = fs_err::metadata(out).and_then(|metadata| metadata.modified());
@@ -174,7 +183,7 @@ fn refresh(mut command: Command, newest: SystemTime, out: &Path) -> Result<(), S
     fs_err::write(&stamp, words).map_err(|error| error.to_string())
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     if output.status.success() {
         return Ok(());

@@ -7,12 +7,14 @@
 
 mod compile;
 mod cuda;
+mod host;
 mod table;
 
 use std::path::{Path, PathBuf};
 
 pub use compile::{Target, TargetKind};
 pub use cuda::{CUDA_CUBINS, CUDA_TARGETS, cuda_target_names};
+pub use host::{HOST_WAVES, HostOutcome, host_library};
 
 /// Where an override of the compiler is taken from.
 pub const CLANG_VARIABLE: &str = "STRATA_CLANG";
@@ -68,13 +70,18 @@ fn directive(text: &str) {
     println!("cargo::{text}");
 }
 
-/// The `.cu` files in order of name. Headers only count as dependencies.
+/// The `.cu` files in order of name, each a dependency of the build script. Headers only count as dependencies.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let read = |error: std::io::Error| error.to_string();
+    for entry in fs_err::read_dir(folder).map_err(|error| error.to_string())? {
+        directive(&format!("rerun-if-changed={}", entry.map_err(|error| error.to_string())?.path().display()));
+    }
+    kernel_sources(folder)
+}
+
+fn kernel_sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
-    for entry in fs_err::read_dir(folder).map_err(read)? {
-        let path = entry.map_err(read)?.path();
-        directive(&format!("rerun-if-changed={}", path.display()));
+    for entry in fs_err::read_dir(folder).map_err(|error| error.to_string())? {
+        let path = entry.map_err(|error| error.to_string())?.path();
         if path.extension().is_some_and(|extension| extension == "cu") {
             found.push(path);
         }
