@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use strata_model::tokenizer::{StopMatcher, StreamDecoder, Tokenizer};
 
+use crate::batch::Constraint;
 use crate::error::EngineError;
 use crate::sampler::{Sampler, SamplerSettings, log_sum_exp};
 use crate::session::{PromptStats, Session};
@@ -117,7 +118,20 @@ pub fn generate(
     limits: &Limits,
     on_piece: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
 ) -> Result<Finished, EngineError> {
-    let mut sampler = Sampler::new(sampling, prompt)?;
+    generate_within(session, tokenizer, prompt, sampling, limits, None, on_piece)
+}
+
+/// The same with a rule that the answer keeps to.
+pub fn generate_within(
+    session: &mut Session,
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    sampling: &SamplerSettings,
+    limits: &Limits,
+    constraint: Option<&mut dyn Constraint>,
+    on_piece: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
+) -> Result<Finished, EngineError> {
+    let mut chooser = Chooser { sampler: Sampler::new(sampling, prompt)?, constraint, masked: Vec::new() };
     let prompt_stats = session.prompt(prompt)?;
     let start = Instant::now();
     let mut answer = Answer {
@@ -125,14 +139,38 @@ pub fn generate(
         tokens: Vec::new(),
         decode_steps: 0,
     };
-    let reason = answer.run(session, tokenizer, &mut sampler, limits, on_piece)?;
+    let reason = answer.run(session, tokenizer, &mut chooser, limits, on_piece)?;
     if let Some(rest) = answer.text.finish() {
         let _ = on_piece(Piece { token: None, text: &rest, log_probability: None });
     }
     // The last of it may have completed a stop string.
     let reason = answer.text.stopped(&limits.stop).unwrap_or(reason);
     let stats = answer.stats(prompt_stats, start.elapsed().as_secs_f64(), prompt.len(), session.context());
-    Ok(Finished { reason, text: answer.text.shown, tokens: answer.tokens, seed: sampler.seed(), stats })
+    Ok(Finished { reason, text: answer.text.shown, tokens: answer.tokens, seed: chooser.sampler.seed(), stats })
+}
+
+/// The sampler, within a rule if there is one.
+struct Chooser<'a> {
+    sampler: Sampler,
+    constraint: Option<&'a mut dyn Constraint>,
+    masked: Vec<f32>,
+}
+
+impl Chooser<'_> {
+    fn choose(&mut self, logits: &[f32]) -> Result<u32, EngineError> {
+        let Some(constraint) = &mut self.constraint else { return self.sampler.sample(logits) };
+        self.masked.clear();
+        self.masked.extend_from_slice(logits);
+        constraint.mask(&mut self.masked).map_err(|why| EngineError::Constraint { why })?;
+        self.sampler.sample(&self.masked)
+    }
+
+    /// Whether the answer is complete with this token.
+    fn accept(&mut self, token: u32) -> Result<bool, EngineError> {
+        self.sampler.accept(token);
+        let Some(constraint) = &mut self.constraint else { return Ok(false) };
+        Ok(constraint.accept(token).map_err(|why| EngineError::Constraint { why })?.is_break())
+    }
 }
 
 struct Answer {
@@ -146,7 +184,7 @@ impl Answer {
         &mut self,
         session: &mut Session,
         tokenizer: &Tokenizer,
-        sampler: &mut Sampler,
+        chooser: &mut Chooser<'_>,
         limits: &Limits,
         on_piece: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
     ) -> Result<FinishReason, EngineError> {
@@ -156,7 +194,7 @@ impl Answer {
             return Ok(FinishReason::MaxTokens);
         }
         loop {
-            let token = sampler.sample(session.logits())?;
+            let token = chooser.choose(session.logits())?;
             if tokenizer.is_eog(token) && !limits.ignore_end {
                 return Ok(FinishReason::End);
             }
@@ -164,7 +202,7 @@ impl Answer {
                 let logits = session.logits();
                 f64::from(logits[token as usize]) - log_sum_exp(logits)
             });
-            sampler.accept(token);
+            let is_complete = chooser.accept(token)?;
             self.tokens.push(token);
             let text = self.text.push(token);
             let flow = on_piece(Piece { token: Some(token), text: &text, log_probability });
@@ -174,6 +212,9 @@ impl Answer {
             }
             if flow.is_break() {
                 return Ok(FinishReason::Cancelled);
+            }
+            if is_complete {
+                return Ok(FinishReason::End);
             }
             if limits.max_tokens.is_some_and(|most| generated >= most) {
                 return Ok(FinishReason::MaxTokens);

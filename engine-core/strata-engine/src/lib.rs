@@ -31,6 +31,7 @@ mod step;
 mod capabilities;
 pub mod eval;
 mod generate;
+mod grammar;
 mod random;
 mod reference;
 mod sampler;
@@ -43,7 +44,8 @@ pub use batch::{
 pub use capabilities::{ArchSummary, can_run};
 pub use engine::{Engine, LoadProgress};
 pub use error::EngineError;
-pub use generate::{FinishReason, Finished, Limits, Piece, RequestStats, generate};
+pub use generate::{FinishReason, Finished, Limits, Piece, RequestStats, generate, generate_within};
+pub use grammar::{Grammars, Rule};
 pub use hyperparameters::{Experts, Hyperparameters, Rope};
 pub use kv_cache::CACHE_FORMATS;
 pub use load::{DEFAULT_CONTEXT, EngineOptions};

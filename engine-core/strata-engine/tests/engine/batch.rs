@@ -23,23 +23,23 @@ const PAGE: usize = 64;
 
 /// What a request's sink heard.
 #[derive(Debug, Default)]
-struct Heard {
+pub(crate) struct Heard {
     reused: Option<u64>,
     tokens: Vec<u32>,
     log_probabilities: Vec<u64>,
     top: Vec<Vec<(u32, f64)>>,
-    text: String,
+    pub(crate) text: String,
     result: Option<Result<Finished, EngineError>>,
 }
 
 impl Heard {
-    fn finished(&self) -> &Finished {
+    pub(crate) fn finished(&self) -> &Finished {
         self.result.as_ref().unwrap().as_ref().unwrap()
     }
 }
 
 #[derive(Debug, Clone, Default)]
-struct Listener {
+pub(crate) struct Listener {
     heard: Arc<Mutex<Heard>>,
     gone: Arc<AtomicBool>,
     /// Says `Break` at this many tokens.
@@ -47,7 +47,7 @@ struct Listener {
 }
 
 impl Listener {
-    fn with<T>(&self, look: impl FnOnce(&Heard) -> T) -> T {
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&Heard) -> T) -> T {
         look(&self.heard.lock().unwrap())
     }
 
@@ -86,7 +86,7 @@ impl Sink for Listener {
 }
 
 /// A vocabulary of the toy models' size: all bytes, pairs of letters, an end.
-fn toy_tokenizer() -> Arc<Tokenizer> {
+pub(crate) fn toy_tokenizer() -> Arc<Tokenizer> {
     let shown = |byte: &u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let mut moved = 0x100..;
     let mut texts: Vec<String> = (0..256)
@@ -118,7 +118,7 @@ fn toy_engine(sequences: u32, context: u64) -> Engine {
     load(&open(&toy("llama")), sequences, context)
 }
 
-const OPTIONS: SchedulerOptions = SchedulerOptions { conversation_bytes: 64 << 20, max_waiting: 100 };
+pub(crate) const OPTIONS: SchedulerOptions = SchedulerOptions { conversation_bytes: 64 << 20, max_waiting: 100 };
 
 fn scheduler(engine: &Engine, options: &SchedulerOptions) -> Scheduler {
     Scheduler::new(engine, toy_tokenizer(), options).unwrap()

@@ -7,6 +7,7 @@
 mod batch;
 mod files;
 mod gates;
+mod grammar;
 mod graphs;
 mod oracle;
 mod plugin;
