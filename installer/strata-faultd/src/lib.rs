@@ -2,6 +2,7 @@
 //! a closure answers each request, and as a program that plays a scenario file. Development only: it
 //! speaks just enough HTTP/1.1, one thread a connection, and trusts its clients.
 
+pub mod hub;
 pub mod scenario;
 
 use std::collections::BTreeMap;

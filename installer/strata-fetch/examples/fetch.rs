@@ -13,14 +13,8 @@ fn main() -> ExitCode {
     };
     let connections = words.get(3).and_then(|text| text.parse().ok()).unwrap_or(4);
     let settings = Settings { connections, ..Settings::from_environment() };
-    let request = Request {
-        name: to.clone(),
-        sources: vec![url.clone()],
-        size: None,
-        sha256: None,
-        to: Path::new(to).to_owned(),
-        authorization: None,
-    };
+    let request =
+        Request { name: to.clone(), sources: vec![url.clone()], to: Path::new(to).to_owned(), ..Request::default() };
     let fetched = Fetcher::new(settings).and_then(|fetcher| fetcher.fetch(&[request], &Silent, &CancelFlag::default()));
     match fetched {
         Ok(files) => {

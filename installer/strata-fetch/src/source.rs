@@ -1,27 +1,30 @@
-//! From what people write to an address: `https:`, `hf:owner/repo@revision/path`. The hub's own metadata
-//! gives size and SHA-256 where they are not known.
+//! From what people write to an address: `https:`, `hf:owner/repo@revision/path`. What a lock file pins is taken
+//! as it says; else the hub's own metadata gives commit, size and SHA-256.
 
-use crate::client::Client;
-use crate::{FetchError, Request, Settings};
+use crate::client::Route;
+use crate::hub::{self, HubRef};
+use crate::retry::Asker;
+use crate::{FetchError, Request, client};
 use strata_manifest::Sha256Digest;
 use url::Url;
-
-/// Address of the model hub where no other is set.
-pub const HUB: &str = "https://huggingface.co";
 
 /// Where a file is, and what is known of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolved {
     pub(crate) url: Url,
-    /// As people wrote it, without anything secret.
+    /// As people wrote it, without anything secret: the name in a lock file.
+    pub(crate) asked: String,
+    /// The same, or with what moves pinned: whose chunks are whose.
     pub(crate) source: String,
+    /// With the hub's commit in the place of a branch.
+    pub(crate) pinned: Option<String>,
     pub(crate) size: Option<u64>,
     pub(crate) sha256: Option<Sha256Digest>,
     pub(crate) authorization: Option<String>,
 }
 
 /// An address without query, user and password: what may be shown and stored.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     match Url::parse(text) {
         Ok(mut url) if url.has_host() => {
             url.set_query(None);
@@ -34,41 +37,35 @@ pub(crate) fn shown(text: &str) -> String {
     }
 }
 
-/// `owner/repo@revision/path` at the address that the hub serves it.
-pub fn hub_address(reference: &str, hub: &str) -> Option<String> {
-    let (repository, rest) = reference.split_once('@')?;
-    let (revision, path) = rest.split_once('/')?;
-    let plain = |part: &str| {
-        !part.is_empty() && part != "." && part != ".." && part.bytes().all(|c| c.is_ascii_graphic() && c != b'\\')
-    };
-    let (owner, name) = repository.split_once('/')?;
-    let good =
-        [owner, name, revision].iter().all(|part| plain(part) && !part.contains('/')) && path.split('/').all(plain);
-    good.then(|| format!("{}/{repository}/resolve/{revision}/{path}", hub.trim_end_matches('/')))
-}
-
-pub(crate) async fn resolve(
+pub(crate) fn resolve(
     text: &str,
     request: &Request,
-    settings: &Settings,
-    client: &Client,
+    asker: &Asker<'_>,
+    clients: &client::Clients,
 ) -> Result<Resolved, FetchError> {
     let bad = |why: &str| FetchError::Source { source_text: shown(text), why: why.to_owned() };
+    let asked = shown(text);
     let mut resolved = match text.strip_prefix("hf:") {
         Some(reference) => {
-            let address = hub_address(reference, &settings.hub)
+            let pin = request.pin.as_ref().filter(|pin| pin.source == asked);
+            let pinned = pin.and_then(|pin| pin.resolved.as_deref()).and_then(|text| text.strip_prefix("hf:"));
+            let address = hub::hub_address(pinned.unwrap_or(reference), &asker.settings.hub)
                 .ok_or_else(|| bad("the hub's files are written hf:owner/repo@revision/path"))?;
             Resolved {
                 url: Url::parse(&address).map_err(|_| bad("its address cannot be made"))?,
-                source: text.to_owned(),
+                source: pinned.map_or_else(|| asked.clone(), |pinned| format!("hf:{pinned}")),
+                pinned: pinned.map(|pinned| format!("hf:{pinned}")),
+                asked,
                 size: request.size,
                 sha256: request.sha256,
-                authorization: settings.hub_token.as_ref().map(|token| format!("Bearer {token}")),
+                authorization: asker.settings.hub_token.as_ref().map(|token| format!("Bearer {token}")),
             }
         }
         None => Resolved {
             url: Url::parse(text).map_err(|error| bad(&error.to_string()))?,
-            source: shown(text),
+            source: asked.clone(),
+            pinned: None,
+            asked,
             size: request.size,
             sha256: request.sha256,
             authorization: request.authorization.clone(),
@@ -77,14 +74,20 @@ pub(crate) async fn resolve(
     if !matches!(resolved.url.scheme(), "https" | "http") || !resolved.url.has_host() {
         return Err(bad("only https: and http: are fetched"));
     }
-    if text.starts_with("hf:") && (resolved.size.is_none() || resolved.sha256.is_none()) {
-        // Without an answer the file itself says its size; the digest is then only computed.
-        if let Ok(headers) = client.head(&resolved).await {
-            let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-            let size = text("x-linked-size").and_then(|size| size.parse().ok());
-            let sha256 = text("x-linked-etag").and_then(|tag| tag.trim_matches('"').parse().ok());
-            resolved.size = resolved.size.or(size);
-            resolved.sha256 = resolved.sha256.or(sha256);
+    let known = resolved.pinned.is_some() && resolved.size.is_some() && resolved.sha256.is_some();
+    if let (Some(reference), false) = (text.strip_prefix("hf:"), known) {
+        let line = clients.line()?;
+        let route = Route::new(&resolved)?;
+        let said = asker.insist(&line, async |line| hub::metadata(line, &route, asker.name).await)?;
+        resolved.size = resolved.size.or(said.size);
+        resolved.sha256 = resolved.sha256.or(said.sha256);
+        if let (Some(commit), Some(reference)) = (said.commit, HubRef::parse(reference)) {
+            // A branch that moves on while its file comes does no harm.
+            let pinned = format!("{}@{commit}/{}", reference.repository(), reference.path.unwrap_or_default());
+            let address = hub::hub_address(&pinned, &asker.settings.hub).and_then(|text| Url::parse(&text).ok());
+            resolved.url = address.ok_or_else(|| bad("its address cannot be made"))?;
+            resolved.source = format!("hf:{pinned}");
+            resolved.pinned = Some(format!("hf:{pinned}"));
         }
     }
     Ok(resolved)
@@ -93,26 +96,6 @@ pub(crate) async fn resolve(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn references_become_addresses_or_are_refused() {
-        assert_eq!(
-            hub_address("o/r@main/Q4/m.gguf", "https://h.example/").as_deref(),
-            Some("https://h.example/o/r/resolve/main/Q4/m.gguf")
-        );
-        for bad in [
-            "o/r",
-            "o/r@main",
-            "o@main/x",
-            "o/r@main/../x",
-            "o/r@main/a//b",
-            "../r@main/x",
-            "o/r@main/a\\b",
-            "o/r@ma in/x",
-        ] {
-            assert_eq!(hub_address(bad, HUB), None, "{bad}");
-        }
-    }
 
     #[test]
     fn secrets_are_not_shown() {

@@ -258,7 +258,7 @@ fn request(file: &Wanted) -> Request {
         size: file.size,
         sha256: file.sha256,
         to: file.to.clone(),
-        authorization: None,
+        ..Request::default()
     }
 }
 

@@ -226,6 +226,7 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("strata-pins", schemars::schema_for!(crate::PinnedTrust)),
         ("strata-plan", schemars::schema_for!(crate::InstallPlan)),
         ("strata-download", schemars::schema_for!(crate::plan::DownloadFolder)),
+        ("strata-lock", schemars::schema_for!(crate::Lock)),
         ("strata-component", schemars::schema_for!(crate::Component)),
         ("strata-release", schemars::schema_for!(crate::Release)),
         ("strata-recipe", schemars::schema_for!(crate::Recipe)),

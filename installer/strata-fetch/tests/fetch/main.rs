@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and prints its counts")]
 
 mod cases;
+mod listings;
 mod matrix;
 mod support;

@@ -213,15 +213,15 @@ fn a_stopped_fetch_goes_on_without_what_it_has() {
 fn hours_of_bad_network_end_in_a_file() {
     let file = Arc::new(body(&serde_json::json!({ "size": 46 * CHUNK, "seed": "ninety" })));
     let served = Arc::clone(&file);
-    // Every answer but each fourth breaks off: about ninety cuts.
+    // Answers break off until there were ninety cuts, some within a chunk and some behind one.
     let cuts = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&cuts);
     let server = Faultd::start(move |asked| {
         let (first, last) = asked.range.unwrap_or((0, None));
         let mut reply = part_of(&served, first, last, Some("\"x\""));
-        if !asked.number.is_multiple_of(4) && reply.body.len() > 4096 {
+        if counted.load(Ordering::Relaxed) < 90 && reply.body.len() > 4096 {
             counted.fetch_add(1, Ordering::Relaxed);
-            reply.cut = Some(4096);
+            reply.cut = Some(4096 + usize::try_from(random(asked.number) % 8192).unwrap());
         }
         reply
     })
@@ -231,7 +231,7 @@ fn hours_of_bad_network_end_in_a_file() {
     let got = fetch(settings(Duration::from_secs(10)), &request).unwrap();
     assert_eq!(got.sha256, digest(&file));
     println!("one run over {} cuts", cuts.load(Ordering::Relaxed));
-    assert!(cuts.load(Ordering::Relaxed) > 60);
+    assert_eq!(cuts.load(Ordering::Relaxed), 90);
     // What was there already is not sent again: a cut costs nothing.
     assert!(server.sent() <= file.len() as u64 + 3 * CHUNK, "{} sent", server.sent());
 }
@@ -257,4 +257,21 @@ fn a_folder_that_cannot_be_written_is_said() {
     fs_err::write(folder.path().join("file"), "x").unwrap();
     let request = request("http://127.0.0.1:9/m", &folder.path().join("file/m"));
     assert_eq!(fetch(settings(Duration::ZERO), &request).unwrap_err().code().id, "S0606");
+}
+
+#[test]
+fn a_file_for_which_there_is_no_room_is_refused_before_its_first_byte() {
+    let size = 1_u64 << 43;
+    let server = Faultd::start(move |asked| {
+        let range = ("Content-Range".to_owned(), format!("bytes 0-{}/{size}", CHUNK - 1));
+        let body = vec![7; usize::try_from(asked.range.unwrap().1.unwrap() + 1).unwrap()];
+        Reply { status: 206, headers: vec![range], body, ..Reply::default() }
+    })
+    .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let request = request(&format!("{}/m", server.url()), &folder.path().join("m"));
+    let error = fetch(settings(Duration::ZERO), &request).unwrap_err();
+    assert_eq!(error.code().id, "S0609", "{error}");
+    assert!(error.to_string().contains(&format!("{size} are needed")), "{error}");
+    assert!(names(folder.path()).is_empty());
 }

@@ -14,21 +14,16 @@ pub(crate) fn settings(patience: Duration) -> Settings {
         ca_file: None,
         patience,
         stall: Duration::from_millis(300),
+        connect: Duration::from_secs(2),
         longest_pause: Duration::from_millis(20),
         hub: "http://127.0.0.1:9".to_owned(),
         hub_token: None,
+        names: None,
     }
 }
 
 pub(crate) fn request(url: &str, to: &Path) -> Request {
-    Request {
-        name: "model.gguf".to_owned(),
-        sources: vec![url.to_owned()],
-        size: None,
-        sha256: None,
-        to: to.to_owned(),
-        authorization: None,
-    }
+    Request { name: "model.gguf".to_owned(), sources: vec![url.to_owned()], to: to.to_owned(), ..Request::default() }
 }
 
 /// Keeps what was said.
@@ -69,4 +64,12 @@ pub(crate) fn case(path: &str) -> Option<PathBuf> {
         return None;
     }
     Some(found)
+}
+
+/// The commit that the stand-in's branch names.
+pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A hub with one repository `o/r` of large files, as its API and its pages of files answer.
+pub(crate) fn hub(files: Vec<(String, Vec<u8>)>) -> strata_faultd::hub::Hub {
+    strata_faultd::hub::Hub::start(strata_faultd::hub::Repository::new("o/r", COMMIT, files)).unwrap()
 }

