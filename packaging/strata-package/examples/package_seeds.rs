@@ -5,8 +5,9 @@
 
 use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
-use strata_manifest::{COMPONENT_FILE, FileMode};
-use strata_package::archive_write::{TarEncoder, ZipEncoder};
+use strata_manifest::{COMPONENT_FILE, Component, Document, FileMode, PackageFile, Role, Sha256Digest};
+use strata_package::archive_write::{Format, TarEncoder, ZipEncoder, write_archive};
+use strata_package::sbom;
 
 /// A manifest of one file, which holds five letters.
 const COMPONENT: &str = r#"{
@@ -57,6 +58,40 @@ fn files() -> [(String, &'static str); 3] {
         ("x/SHA256SUMS".to_owned(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  empty\n"),
         (long, "long"),
     ]
+}
+
+/// A package that is sound in every way, so that what the verifier does last is reached too; and its manifest.
+fn sound(format: Format) -> io::Result<(Vec<u8>, Component)> {
+    let mut component = Component::parse_unchecked(COMPONENT, Path::new(COMPONENT_FILE)).map_err(io::Error::other)?;
+    component.abi = None;
+    component.gpu_targets.clear();
+    component.libc_floor = None;
+    component.host_libraries.clear();
+    component.third_party.clear();
+    component.sboms.clear();
+    let bills = [
+        ("hello".to_owned(), "hello".to_owned()),
+        (sbom::CYCLONEDX_FILE.to_owned(), sbom::cyclonedx(&component)),
+        (sbom::SPDX_FILE.to_owned(), sbom::spdx(&component)),
+    ];
+    for (name, text) in &bills[1..] {
+        let path: strata_manifest::PackagePath = name.parse().map_err(io::Error::other)?;
+        component.sboms.push(path.clone());
+        component.files.push(PackageFile {
+            path,
+            size: text.len() as u64,
+            mode: FileMode::Plain,
+            sha256: Sha256Digest::of_bytes(text.as_bytes()),
+            role: Role::Sbom,
+            chunks: Vec::new(),
+        });
+    }
+    component.files.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut open = |file: &PackageFile| -> io::Result<Box<dyn io::Read>> {
+        let (_, text) = bills.iter().find(|(name, _)| name == file.path.as_str()).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(Cursor::new(text.clone())))
+    };
+    Ok((write_archive(&component, &mut open, format, Vec::new())?, component))
 }
 
 /// Headers of code for GPUs: AMD's and NVIDIA's ELF files, a bundle, a compressed one, a fat binary, PTX.
@@ -129,6 +164,11 @@ fn main() -> io::Result<()> {
     let folder = arguments.next().ok_or_else(|| io::Error::other("say which folder to write to"))?;
     for (name, how, bytes) in [("tar", 0, tar()?), ("tar.gz", 1, tar()?), ("tar.zst", 2, tar()?), ("zip", 0, zip()?)] {
         write(&folder, "archive_read", name, &[&[how], bytes.as_slice()].concat())?;
+    }
+    for format in [Format::TarGz, Format::TarZst, Format::Zip] {
+        let (archive, component) = sound(format)?;
+        write(&folder, "archive_read", &format!("sound.{}", format.suffix()), &[&[0], archive.as_slice()].concat())?;
+        write(&folder, "component_parse", "sound.json", component.to_text().as_bytes())?;
     }
     write(&folder, "component_parse", "component.json", COMPONENT.as_bytes())?;
     for (name, bytes) in code()? {

@@ -17,6 +17,7 @@ mod names;
 mod prefix;
 mod release;
 mod rules;
+mod run;
 
 pub use finding::{Bits, Finding, Report};
 
@@ -132,10 +133,16 @@ fn folder(target: &Path, options: &VerifyOptions, progress: &dyn Progress) -> Re
         rules::check(&inventory, options, &mut report);
         law::check(&inventory, options, &mut report);
         if options.run {
-            law::run_programs(target, &inventory, &mut report);
+            let components = report.components.clone();
+            run::programs(target, components.iter(), &mut report);
         }
-    } else if !foreign::check(&inventory, &mut report) {
-        nothing_to_check(&mut report);
+    } else {
+        if !foreign::check(&inventory, &mut report) {
+            nothing_to_check(&mut report);
+        }
+        if options.run {
+            run::withheld(&mut report, "no manifest says what its programs are");
+        }
     }
     Ok(report)
 }
@@ -152,7 +159,7 @@ fn archive(
     let Some(inventory) = inventory else { return Ok(report) };
     archive_rules(&inventory, name, options, &mut report);
     if options.run {
-        report.note("`--run` is for folders: programs inside an archive are not run".to_owned());
+        run::withheld(&mut report, "programs inside an archive are not run: unpack it, and name the folder");
     }
     Ok(report)
 }

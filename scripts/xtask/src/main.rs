@@ -1,7 +1,8 @@
-//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|models|stage|dist`.
+//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|models|stage|dist|fuzz`.
 
 mod check;
 mod dist;
+mod fuzz;
 mod generate;
 mod generate_header;
 mod models;
@@ -39,6 +40,8 @@ enum Task {
     Models { names: Vec<String> },
     /// Build packages of everything that can be built here, into a signed release folder.
     Dist(dist::DistArgs),
+    /// Run the fuzz targets for a while from seeds, and say how many inputs were tried.
+    Fuzz(fuzz::FuzzArgs),
     /// Build and lay out a local prefix: program, plugin with descriptor, receipt.
     Stage {
         /// The prefix; an earlier stage there is replaced.
@@ -60,6 +63,7 @@ fn main() -> anyhow::Result<()> {
         Task::Gen { check } => generate::run_generate(check),
         Task::Models { names } => models::run_models(&names),
         Task::Dist(args) => dist::run_dist(&args),
+        Task::Fuzz(args) => fuzz::run_fuzz(&args),
         Task::Stage { prefix, dev, model } => stage::run_stage(&prefix, dev, &model),
     }
 }

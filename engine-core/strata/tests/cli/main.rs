@@ -13,4 +13,5 @@ mod reference;
 mod run;
 mod support;
 mod verify;
+mod verify_laws;
 mod version;

@@ -8,14 +8,14 @@ use std::process::Command;
 use strata_manifest::{Component, Document, KeyList, Release};
 
 /// A build folder, a source folder and a recipe.
-struct Scene {
+pub(crate) struct Scene {
     folder: tempfile::TempDir,
 }
 
 const LIBRARY: &str = "libstrata_backend_cpu.so";
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scene = Scene { folder: tempfile::tempdir().unwrap() };
         for name in ["build/notes", "source/docs"] {
             fs_err::create_dir_all(scene.path(name)).unwrap();
@@ -31,26 +31,26 @@ impl Scene {
         scene
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs_err::write(self.path(name), text).unwrap();
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    fn build(&self, more: &[&str]) -> assert_cmd::assert::Assert {
+    pub(crate) fn build(&self, more: &[&str]) -> assert_cmd::assert::Assert {
         let mut command = strata();
         command.args(["package", "build"]).arg(self.path("recipe.toml"));
         command.arg("--from").arg(self.path("build")).arg("--source").arg(self.path("source"));
         command.arg("--allow-build-paths").arg("--out").arg(self.path("out")).args(more).assert()
     }
 
-    fn archive(&self, suffix: &str) -> PathBuf {
+    pub(crate) fn archive(&self, suffix: &str) -> PathBuf {
         self.path("out").join(format!("{}.{suffix}", stem()))
     }
 }

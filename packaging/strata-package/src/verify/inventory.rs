@@ -7,6 +7,7 @@ use super::{Progress, VerifyOptions, names};
 use crate::PackageError;
 use crate::archive_read::{self, Container, Entry, Kind, MAX_ENTRIES, Oddity, Sink, Stopped};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -142,7 +143,8 @@ impl Inventory {
         let mut inventory = Inventory::new(None);
         let mut files = Vec::new();
         let mut twins = names::Twins::default();
-        walk(root, root, &mut inventory, &mut files, &mut twins, report)?;
+        let names = names_in(root).map_err(PackageError::unreadable(root))?;
+        walk(root, (root, names), &mut inventory, &mut files, &mut twins, report);
         let total = files.iter().map(|(_, size)| size).sum();
         let results = read_all(root, &files, total, options.threads, progress);
         for (path, content) in results {
@@ -156,10 +158,7 @@ impl Inventory {
                         item.content = Some(content);
                     }
                 }
-                Err(error) => {
-                    let message = "it cannot be read";
-                    report.add(Finding::new(ARCHIVE_DAMAGED, Some(path.as_bytes()), message).fact("because", error));
-                }
+                Err(error) => report.add(unreadable(path.as_bytes(), error)),
             }
         }
         if let Some(item) = inventory.items.remove(COMPONENT_FILE)
@@ -197,51 +196,73 @@ impl Inventory {
     }
 }
 
-/// Paths below `root`; nothing is followed or opened.
+/// Names in a folder, sorted. Of a folder that holds more than is read, so many that the caller meets the limit too.
+fn names_in(folder: &Path) -> io::Result<Vec<OsString>> {
+    let entries = fs_err::read_dir(folder)?.take(MAX_ENTRIES + 1);
+    let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Paths below `root`; nothing is followed or opened. What cannot be looked at is told, and the rest is
+/// looked at all the same.
 fn walk(
     root: &Path,
-    folder: &Path,
+    names: (&Path, Vec<OsString>),
     inventory: &mut Inventory,
     files: &mut Vec<(String, u64)>,
     twins: &mut names::Twins,
     report: &mut Report,
-) -> Result<(), PackageError> {
-    let unreadable = |path: &Path| PackageError::unreadable(path.to_owned());
-    let mut entries: Vec<_> =
-        fs_err::read_dir(folder).map_err(unreadable(folder))?.collect::<Result<_, _>>().map_err(unreadable(folder))?;
-    entries.sort_by_key(fs_err::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
+) {
+    let (folder, names) = names;
+    for name in names {
         if inventory.items.len() >= MAX_ENTRIES || twins.bytes() > MAX_NAME_BYTES {
-            let message = format!("more than {MAX_ENTRIES} files, or {MAX_NAME_BYTES} bytes of names");
-            report.add(Finding::new(PACKAGE_TOO_LARGE, None, message));
-            return Ok(());
+            if !report.has(PACKAGE_TOO_LARGE) {
+                let message = format!("more than {MAX_ENTRIES} files, or {MAX_NAME_BYTES} bytes of names");
+                report.add(Finding::new(PACKAGE_TOO_LARGE, None, message));
+            }
+            return;
         }
-        let metadata = fs_err::symlink_metadata(&path).map_err(unreadable(&path))?;
+        let path = folder.join(name);
         let relative = path.strip_prefix(root).unwrap_or(&path).as_os_str().as_bytes().to_vec();
+        let looked = fs_err::symlink_metadata(&path).and_then(|metadata| Ok((kind_of(&path, &metadata)?, metadata)));
+        let (kind, metadata) = match looked {
+            Ok(looked) => looked,
+            Err(error) => {
+                report.add(unreadable(&relative, error));
+                continue;
+            }
+        };
         if let Some(why) = names::fault(&relative) {
             report.add(Finding::new(BAD_ENTRY_NAME, Some(&relative), why));
         }
         if let Some(other) = twins.other(&relative) {
             report.add(twin(&relative, &other));
         }
-        let kind = kind_of(&path, &metadata).map_err(unreadable(&path))?;
         if let Kind::Other(what) = kind {
             report.add(Finding::new(BAD_ENTRY_KIND, Some(&relative), format!("it is {what}")));
+        }
+        // Below what is too deep everything is too deep.
+        let deep = relative.split(|byte| *byte == b'/').count() > names::MAX_PARTS;
+        let below = (kind == Kind::Folder && !deep).then(|| names_in(&path));
+        if let Some(Err(error)) = &below {
+            report.add(unreadable(&relative, error));
         }
         let Ok(name) = String::from_utf8(relative) else { continue };
         if kind == Kind::File {
             files.push((name.clone(), metadata.len()));
         }
-        let is_folder = kind == Kind::Folder;
         let item =
             Item { kind, mode: metadata.mode() & 0o7777, size: metadata.len(), at: 0, content: None, spooled: None };
         inventory.items.insert(name, item);
-        if is_folder {
-            walk(root, &path, inventory, files, twins, report)?;
+        if let Some(Ok(names)) = below {
+            walk(root, (&path, names), inventory, files, twins, report);
         }
     }
-    Ok(())
+}
+
+fn unreadable(path: &[u8], because: impl std::fmt::Display) -> Finding {
+    Finding::new(ARCHIVE_DAMAGED, Some(path), "it cannot be read").fact("because", because)
 }
 
 fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> io::Result<Kind> {

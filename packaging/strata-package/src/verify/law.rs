@@ -8,12 +8,10 @@ use crate::elf::{self, ElfFacts};
 use crate::sbom;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 use strata_diag::catalogue::packages::{
-    BAD_RUNPATH, BUILD_PATH, DESCRIPTOR_WRONG, ELF_UNREADABLE, ELF_UNSAFE, FILE_DIFFERS, FILE_MISSING, FILE_UNLISTED,
-    GPU_TARGETS, KERNEL_FILES_MISSING, LIBC_FLOOR, LIBRARY_MISSING, MANIFEST_INVALID, PLUGIN_EXPORTS, RECORD_MISSING,
-    RUN_DIFFERS, SBOM_DIFFERS, VERSION_DIFFERS, WRONG_PROCESSOR,
+    BAD_RUNPATH, BUILD_PATH, DESCRIPTOR_WRONG, ELF_UNREADABLE, ELF_UNSAFE, GPU_TARGETS, KERNEL_FILES_MISSING,
+    LIBC_FLOOR, LIBRARY_MISSING, LICENCE_MISSING, MANIFEST_INVALID, PLUGIN_EXPORTS, RECORD_MISSING, SBOM_DIFFERS,
+    VERSION_DIFFERS, WRONG_PROCESSOR,
 };
 use strata_manifest::{BuildRecord, Component, Document, PluginDescriptor, Role, Sha256Digest};
 
@@ -38,8 +36,6 @@ const HOSTS: &[&str] = &[
 ];
 /// Loaders that the hosts of our packages have.
 const LOADERS: &[&str] = &["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
-/// Longest that a program may take to say its version.
-const RUN_LIMIT: Duration = Duration::from_secs(10);
 
 type Elves<'i> = BTreeMap<&'i str, &'i ElfFacts>;
 
@@ -68,6 +64,13 @@ pub(super) fn check(inventory: &Inventory, options: &VerifyOptions, report: &mut
             None => {}
         }
     }
+    for file in component.files.iter().filter(|file| matches!(file.role, Role::Binary | Role::Plugin)) {
+        let item = inventory.items.get(file.path.as_str()).and_then(|item| item.content.as_ref());
+        if item.is_some_and(|content| content.elf.is_none()) {
+            let message = "it is listed as a program or plugin and is no ELF file, so it carries no build record";
+            report.add(Finding::new(RECORD_MISSING, Some(file.path.as_str().as_bytes()), message));
+        }
+    }
     let declared: BTreeSet<&str> = component.host_libraries.iter().map(|library| library.soname.as_str()).collect();
     needed(inventory, &elves, &declared, report);
     host_list(component, &elves, inventory, report);
@@ -79,7 +82,7 @@ pub(super) fn check(inventory: &Inventory, options: &VerifyOptions, report: &mut
     bills(inventory, component, report);
     for part in component.third_party.iter().filter(|part| part.licence_files.is_empty()) {
         let message = format!("no licence text is named for `{} {}`", part.name, part.version);
-        report.add(Finding::new(MANIFEST_INVALID, None, message).fact("licence", &part.licence));
+        report.add(Finding::new(LICENCE_MISSING, None, message).fact("licence", &part.licence));
     }
 }
 
@@ -477,58 +480,6 @@ fn bills(inventory: &Inventory, component: &Component, report: &mut Report) {
         let finding = Finding::new(SBOM_DIFFERS, None, "a package has two bills of material");
         report.add(finding.fact("got", component.sboms.len()));
     }
-}
-
-/// Runs each program with `--version` and compares what it says. Not in a package whose files are other
-/// ones than listed: what would run is not what was packed.
-pub(super) fn run_programs(root: &Path, inventory: &Inventory, report: &mut Report) {
-    let Some(manifest) = &inventory.manifest else { return };
-    if [FILE_DIFFERS, FILE_UNLISTED, FILE_MISSING].into_iter().any(|code| report.has(code)) {
-        report.note("`--run`: nothing was run, since the package's files are not the listed ones".to_owned());
-        return;
-    }
-    let component = &manifest.component;
-    for file in component.files.iter().filter(|file| file.role == Role::Binary) {
-        let at = Some(file.path.as_str().as_bytes());
-        let said = said_version(&file.path.below(root));
-        let expected = component.version.to_string();
-        match said {
-            Ok(said) if said.split_whitespace().any(|word| word == expected) => {}
-            Ok(said) => {
-                let finding = Finding::new(RUN_DIFFERS, at, "it says another version than the manifest");
-                report.add(finding.fact("--version", said.trim()).fact("component.json", &expected));
-            }
-            Err(why) => report.add(Finding::new(RUN_DIFFERS, at, "it does not say its version").fact("because", why)),
-        }
-    }
-}
-
-fn said_version(program: &Path) -> Result<String, String> {
-    let child = Command::new(program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut child = child.map_err(|error| error.to_string())?;
-    let started = Instant::now();
-    loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) if status.success() => break,
-            Some(status) => return Err(status.to_string()),
-            None if started.elapsed() > RUN_LIMIT => {
-                // It may have ended since; then there is nothing to stop.
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("it did not end within {} s", RUN_LIMIT.as_secs()));
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
-    let mut said = String::new();
-    let Some(out) = child.stdout else { return Ok(said) };
-    std::io::Read::read_to_string(&mut std::io::Read::take(out, 4096), &mut said).map_err(|error| error.to_string())?;
-    Ok(said)
 }
 
 #[cfg(test)]

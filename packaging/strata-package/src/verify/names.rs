@@ -13,7 +13,7 @@ const DEVICES: &[&str] = &["con", "prn", "aux", "nul", "conin$", "conout$"];
 
 /// Longest path in a package, and most folders deep: more than anybody's tools take everywhere.
 const MAX_PATH_BYTES: usize = 1024;
-const MAX_PARTS: usize = 33;
+pub(super) const MAX_PARTS: usize = 33;
 
 /// Why this is no name for something in a package; `None`: it is one.
 pub(super) fn fault(name: &[u8]) -> Option<String> {

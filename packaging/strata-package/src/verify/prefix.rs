@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Report};
 use super::inventory::{Inventory, Manifest};
-use super::{Progress, VerifyOptions, law};
+use super::{Progress, VerifyOptions, law, run};
 use crate::PackageError;
 use crate::archive_read::Kind;
 use crate::stray;
@@ -36,7 +36,11 @@ pub(super) fn verify(
     let listed: BTreeMap<&str, Listed> =
         receipt.files.iter().map(|file| (file.path.as_str(), (file.size, file.sha256, file.mode.clone()))).collect();
     against_receipt(&inventory, &listed, &mut report);
-    components(&inventory, &receipt, &listed, &root, options, &mut report);
+    components(&inventory, &receipt, &listed, options, &mut report);
+    if options.run {
+        let components = report.components.clone();
+        run::programs(&root, components.iter(), &mut report);
+    }
     Ok(report)
 }
 
@@ -77,7 +81,6 @@ fn components(
     inventory: &Inventory,
     receipt: &Receipt,
     listed: &BTreeMap<&str, Listed>,
-    root: &Path,
     options: &VerifyOptions,
     report: &mut Report,
 ) {
@@ -111,7 +114,7 @@ fn components(
                 report.add(Finding::new(FILE_DIFFERS, Some(name.as_bytes()), message));
             }
         }
-        of_component(inventory, component, content.digests.sha256, content.digests.size, root, options, report);
+        of_component(inventory, component, content.digests.sha256, content.digests.size, options, report);
     }
     if lists.is_empty() {
         report.note("it was laid out from a build: there are no component manifests, only the receipt".to_owned());
@@ -129,7 +132,6 @@ fn of_component(
     component: Component,
     sha256: Sha256Digest,
     size: u64,
-    root: &Path,
     options: &VerifyOptions,
     report: &mut Report,
 ) {
@@ -139,8 +141,5 @@ fn of_component(
         .filter_map(|file| Some((file.path.to_string(), inventory.items.get(file.path.as_str())?.clone())));
     let part = inventory.part(own.collect(), Manifest { component, sha256, size });
     law::check(&part, options, report);
-    if options.run {
-        law::run_programs(root, &part, report);
-    }
     report.components.extend(part.manifest.map(|manifest| manifest.component));
 }

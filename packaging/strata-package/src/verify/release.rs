@@ -1,7 +1,7 @@
 //! A release folder: its signature, its index, and every archive in it.
 
 use super::finding::{Finding, Report};
-use super::{Progress, TrustAnchor, VerifyOptions, archive_inventory, archive_rules};
+use super::{Progress, TrustAnchor, VerifyOptions, archive_inventory, archive_rules, run};
 use crate::PackageError;
 use crate::digest::Digests;
 use crate::index;
@@ -9,10 +9,12 @@ use crate::sign::{self, signature_path};
 use crate::stray;
 use crate::trust::{self, Seen};
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use strata_diag::Diagnose;
 use strata_diag::catalogue::packages::{
-    FILE_MISSING, FILE_UNLISTED, MANIFEST_INVALID, NOT_SIGNED, RELEASE_DIFFERS, SIGNATURE_INVALID, TRUST_REFUSED,
+    FILE_MISSING, FILE_UNLISTED, MANIFEST_INVALID, NOT_SIGNED, PACKAGE_TOO_LARGE, RELEASE_DIFFERS, SIGNATURE_INVALID,
+    TRUST_REFUSED,
 };
 use strata_manifest::{
     Component, Document, KEYS_FILE, RELEASE_FILE, Release, ReleaseComponent, ReleaseFile, SUMS_FILE, TrustRoot,
@@ -20,6 +22,9 @@ use strata_manifest::{
 
 /// What lies in a release folder beside what the index lists: signatures, keys, the bootstrap script.
 const COMPANIONS: &[&str] = &["install.sh", "root.pub", "root.json", "release.pub"];
+
+/// Folders inside folders that are looked into.
+const MAX_DEPTH: usize = 32;
 
 pub(super) fn verify(folder: &Path, options: &VerifyOptions, progress: &dyn Progress) -> Result<Report, PackageError> {
     let mut report = Report::new(folder, "release folder");
@@ -52,6 +57,9 @@ pub(super) fn verify(folder: &Path, options: &VerifyOptions, progress: &dyn Prog
         listed_file(folder, file, &mut report)?;
     }
     unlisted(folder, &release, &mut report)?;
+    if options.run {
+        run::withheld(&mut report, "programs inside archives are not run: install it, and name the prefix");
+    }
     Ok(report)
 }
 
@@ -217,32 +225,37 @@ fn unlisted(folder: &Path, release: &Release, report: &mut Report) -> Result<(),
         known.insert(name.to_owned());
         known.insert(format!("{name}.minisig"));
     }
-    let folders: BTreeSet<String> =
-        known.iter().flat_map(|path| path.match_indices('/').map(|(end, _)| path[..end].to_owned())).collect();
-    unknown(folder, "", &known, &folders, report)
+    unknown(folder, "", &known, report)
 }
 
-/// What lies in a folder and is not known, at any depth; a folder that holds nothing known is one finding.
-fn unknown(
-    folder: &Path,
-    below: &str,
-    known: &BTreeSet<String>,
-    folders: &BTreeSet<String>,
-    report: &mut Report,
-) -> Result<(), PackageError> {
-    for entry in fs_err::read_dir(folder).map_err(PackageError::unreadable(folder))? {
-        let entry = entry.map_err(PackageError::unreadable(folder))?;
-        let name = format!("{below}{}", entry.file_name().to_string_lossy());
-        if below.is_empty() && COMPANIONS.contains(&name.as_str()) {
-            report.note(format!("`{name}` is no part of the signed release and was not checked"));
+/// What lies in a folder and is not known, each file at any depth, and folders that hold nothing.
+fn unknown(folder: &Path, below: &str, known: &BTreeSet<String>, report: &mut Report) -> Result<(), PackageError> {
+    let unreadable = |error| PackageError::Unreadable { path: folder.to_owned(), source: error };
+    let mut entries: Vec<_> =
+        fs_err::read_dir(folder).map_err(unreadable)?.collect::<Result<_, _>>().map_err(unreadable)?;
+    entries.sort_by_key(fs_err::DirEntry::file_name);
+    if entries.is_empty() && !below.is_empty() {
+        report.add(Finding::new(FILE_UNLISTED, Some(below.as_bytes()), "a folder that holds no listed file"));
+    }
+    for entry in entries {
+        let name = [below.as_bytes(), entry.file_name().as_bytes()].concat();
+        let text = std::str::from_utf8(&name).unwrap_or_default();
+        if below.is_empty() && COMPANIONS.contains(&text) {
+            report.note(format!("`{text}` is no part of the signed release and was not checked"));
             continue;
         }
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && folders.contains(&name) {
-            unknown(&entry.path(), &format!("{name}/"), known, folders, report)?;
-        } else if is_folder || !known.contains(&name) {
-            let mut finding = Finding::new(FILE_UNLISTED, Some(name.as_bytes()), "the index does not list it");
-            finding.bytes = entry.metadata().map(|metadata| metadata.len()).unwrap_or_default();
+        // Links are not followed: a link to a folder is one thing that nobody listed.
+        let metadata = fs_err::symlink_metadata(entry.path()).map_err(unreadable)?;
+        if metadata.is_dir() && !text.is_empty() {
+            if name.split(|byte| *byte == b'/').count() > MAX_DEPTH {
+                let message = format!("folders more than {MAX_DEPTH} deep are not looked into");
+                report.add(Finding::new(PACKAGE_TOO_LARGE, Some(&name), message));
+            } else {
+                unknown(&entry.path(), &format!("{text}/"), known, report)?;
+            }
+        } else if metadata.is_dir() || !known.contains(text) {
+            let mut finding = Finding::new(FILE_UNLISTED, Some(&name), "the index does not list it");
+            finding.bytes = if metadata.is_file() { metadata.len() } else { 0 };
             finding.looks_like = stray::looks_like(&entry.file_name().to_string_lossy());
             report.add(finding);
         }
