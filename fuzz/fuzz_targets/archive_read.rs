@@ -41,7 +41,8 @@ fuzz_target!(|bytes: &[u8]| {
     std::fs::create_dir(&folder).unwrap();
     let (digest, size) = Sha256Digest::of_reader(archive.as_slice()).unwrap();
     let unpacked = unpack(&file, &folder, size, digest);
-    if report.is_clean() {
+    // Packages of other people can be right and are not unpacked.
+    if report.is_clean() && !report.components.is_empty() {
         unpacked.unwrap();
     }
     assert_eq!(std::fs::read_dir(room.path()).unwrap().count(), 2);
