@@ -34,6 +34,10 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Say what this machine and this installation can do, what is wrong and what to do about it.
     Doctor(DoctorArgs),
+    /// List the servers that run on this machine.
+    Ps(PsArgs),
+    /// Ask servers of this machine to end, and wait until they have.
+    Stop(StopArgs),
     /// Build, index and sign packages.
     Package(PackageArgs),
     /// Prove that a package is exactly what its manifest says: files, versions, ELF, GPU code, signature.
@@ -64,11 +68,14 @@ impl Command {
             Command::Inspect(args) => args.json,
             Command::Doctor(args) => args.json,
             Command::Version(args) => args.json,
+            Command::Ps(args) => args.json,
             Command::Package(args) => args.command.wants_json(),
             Command::VerifyPackage(args) => args.json,
-            Command::Explain(_) | Command::InternalProbe(_) | Command::InternalNvml(_) | Command::InternalReference => {
-                false
-            }
+            Command::Stop(_)
+            | Command::Explain(_)
+            | Command::InternalProbe(_)
+            | Command::InternalNvml(_)
+            | Command::InternalReference => false,
         }
     }
 }
@@ -266,6 +273,28 @@ pub(crate) struct InspectArgs {
     /// Installation to take models from.
     #[arg(long, value_name = "DIR")]
     pub(crate) prefix: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Which one: its pid, port, address or model; without it, the only one that runs.
+    pub(crate) server: Option<String>,
+    /// All servers.
+    #[arg(long, conflicts_with = "server")]
+    pub(crate) all: bool,
+    /// Seconds to wait for it to finish its answers.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(crate) timeout: u64,
+    /// End it by force when it has not ended in time.
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

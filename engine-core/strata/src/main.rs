@@ -6,6 +6,7 @@ mod commands;
 mod device;
 mod env;
 mod input;
+mod instances;
 mod model;
 mod outcome;
 mod prefix;
@@ -68,6 +69,8 @@ fn run(command: Command) -> Outcome {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Ps(args) => commands::ps::run(args.json),
+        Command::Stop(args) => commands::stop::run(&args),
         Command::Package(args) => commands::package::run(&args),
         Command::VerifyPackage(args) => commands::verify_package::run(&args),
         Command::Explain(args) => commands::explain::run(args.code.as_deref()),

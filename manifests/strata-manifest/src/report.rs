@@ -144,6 +144,28 @@ pub struct BenchReport {
     pub decode: SpeedReport,
 }
 
+/// `strata ps --json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PsReport {
+    /// `strata-ps/1.0`.
+    pub schema: &'static str,
+    /// Oldest first.
+    pub servers: Vec<InstanceReport>,
+}
+
+/// A server that runs.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct InstanceReport {
+    pub pid: u32,
+    pub model: String,
+    /// Address and port.
+    pub address: String,
+    /// Plugin: `cpu`.
+    pub backend: String,
+    pub version: String,
+    pub seconds_up: u64,
+}
+
 /// One measured speed.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SpeedReport {
@@ -235,6 +257,7 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("strata-build", schemars::schema_for!(crate::BuildRecord)),
         ("strata-run", schemars::schema_for!(RunReport)),
         ("strata-eval", schemars::schema_for!(EvalReport)),
+        ("strata-ps", schemars::schema_for!(PsReport)),
         ("strata-perplexity", schemars::schema_for!(PerplexityReport)),
         ("strata-package-build", schemars::schema_for!(PackageBuildReport)),
         ("strata-bench", schemars::schema_for!(BenchReport)),

@@ -9,6 +9,7 @@ mod errors;
 mod hostile;
 mod nvml;
 mod package;
+mod ps;
 mod reference;
 mod run;
 mod support;

@@ -10,4 +10,6 @@ super::codes! {
     NO_FREE_SEQUENCE = "S0407", "no-free-sequence", "every sequence that the engine has room for is in use", Failed;
     CONSTRAINT = "S0408", "constraint", "an answer cannot keep to the schema or grammar that was asked for", Failed;
     QUEUE_FULL = "S0409", "queue-full", "too many requests wait already", Failed;
+    NOT_RUNNING = "S0410", "not-running", "no running server is the one that was meant", Failed;
+    STILL_RUNNING = "S0411", "still-running", "a server did not end", Failed;
 }
