@@ -12,11 +12,10 @@ use strata_backend_abi::{
     STRATA_MAX_FLOATS, STRATA_MAX_INTS, STRATA_MAX_OPERANDS, STRATA_NO_OPERAND, SizedStruct, StrataBufferKind,
     StrataDType, StrataOp, StrataOpKind, StrataStatus, StrataTensor,
 };
-use strata_backend_sdk::{Backend, Device, DeviceOptions, Failure, Host, ProgramView};
-use strata_gpu::{Buffer, GpuDevice, Image, Module, OpenSettings};
+use strata_backend_sdk::{Device, DeviceOptions, Failure, Host, ProgramView};
+use strata_gpu::{Buffer, GpuBackend, GpuDevice, GpuPlugin, Image, Module, OpenSettings};
 
 use crate::driver::{Api, CudaDriver};
-use crate::plugin::CudaBackend;
 
 /// Kernels that the stand-in pretends to load.
 static MODULES: [Module; 1] = [Module {
@@ -95,9 +94,14 @@ impl Standin {
 
     fn device(&self, reserve_bytes: u64) -> Result<GpuDevice<CudaDriver>, Failure> {
         let api = self.api()?;
-        let card = api.cards()?.remove(0);
+        let card = api.listed()?.remove(0);
         GpuDevice::open(CudaDriver::open(&api, &card)?, &OpenSettings { reserve_bytes, modules: &MODULES })
     }
+}
+
+fn backend(standin: &Standin) -> GpuBackend<Api> {
+    let plugin = GpuPlugin { modules: &MODULES, not_built: None, library_variable: "STRATA_CUDA_LIBRARY", flags: 0 };
+    GpuBackend::with(Host::silent(), plugin, standin.api().unwrap())
 }
 
 fn tensor(offset: u64) -> StrataTensor {
@@ -171,7 +175,7 @@ fn a_function_that_is_missing_is_named() {
 fn cards_are_listed_by_identity() {
     let Some(standin) = Standin::new("whole") else { return };
     standin.set("devices", 2);
-    let backend = CudaBackend::with(Host::silent(), standin.api().unwrap());
+    let backend = backend(&standin);
     let infos = backend.devices().unwrap();
     let uids: Vec<&str> = infos.iter().map(|info| info.uid.as_str()).collect();
     assert_eq!(uids, ["GPU-00000000-0000-0000-0000-000000000000", "GPU-00000000-0000-0000-0000-000000000001"]);
@@ -188,7 +192,7 @@ fn cards_are_listed_by_identity() {
 fn no_card_is_an_answer() {
     let Some(standin) = Standin::new("whole") else { return };
     standin.set("devices", 0);
-    let failure = CudaBackend::with(Host::silent(), standin.api().unwrap()).devices().unwrap_err();
+    let failure = backend(&standin).devices().unwrap_err();
     assert_eq!((failure.status, failure.text.as_str()), (StrataStatus::NoDevice, "the NVIDIA driver lists no card"));
 }
 

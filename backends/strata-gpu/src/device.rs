@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use strata_backend_sdk::abi::{StrataBufferKind, StrataStatus};
+use strata_backend_sdk::abi::StrataBufferKind;
 use strata_backend_sdk::{Device, Failure, MemoryInfo, ProgramInfo, ProgramView, Result};
 
 use crate::driver::{Driver, Pinned};
-use crate::kernels::{KernelTable, Module, best_image};
+use crate::kernels::{KernelTable, Module, held};
 use crate::memory::{Buffer, Core, Place, Staging, late};
 use crate::program::Program;
 use crate::support;
@@ -38,16 +38,11 @@ impl<D: Driver> GpuDevice<D> {
     /// No kernel for this card, or the driver refuses memory.
     pub fn open(driver: D, settings: &OpenSettings) -> Result<GpuDevice<D>> {
         let card = driver.card().clone();
-        let image = settings.modules.first().and_then(|module| best_image(module, &card.arch));
-        let Some(image) = image else {
-            let held = crate::kernels::targets(settings.modules).join(", ");
-            let text = format!("no kernels for {} ({}): this plugin holds {held}", card.name, card.arch);
-            return Err(Failure::new(StrataStatus::ArchMissing, text));
-        };
+        let target = held(settings.modules, &card.name, &card.arch)?;
         let core = Arc::new(Core::new(driver, settings.reserve_bytes));
         let staging = Staging::new(&core)?;
         let kernels = Arc::new(KernelTable::new(settings.modules, &card.arch));
-        Ok(GpuDevice { core, kernels, staging, last: String::new(), image: image.target.to_owned() })
+        Ok(GpuDevice { core, kernels, staging, last: String::new(), image: target.to_owned() })
     }
 }
 
@@ -72,7 +67,7 @@ impl<D: Driver> Device for GpuDevice<D> {
 
     fn report(&self) -> String {
         let card = self.core.driver.card();
-        format!("{}, {} multiprocessors; kernels {}", card.arch, card.n_units, self.image)
+        format!("{}, {} {}; kernels {}", card.arch, card.n_units, card.unit, self.image)
     }
 
     fn synchronize(&mut self) -> Result<()> {

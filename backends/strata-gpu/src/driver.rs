@@ -62,10 +62,14 @@ pub struct Card {
     pub arch: String,
     /// Multiprocessors or compute units.
     pub n_units: u32,
+    /// What its maker calls those, in the plural.
+    pub unit: &'static str,
     /// Most dynamic shared memory that a kernel may ask for, bytes.
     pub most_shared: u32,
     /// A kernel may begin before the one in front of it has ended, and waits for it inside.
     pub early_launch: bool,
+    /// The runtime can record work and replay it. Without, every run is enqueued launch by launch.
+    pub can_record: bool,
 }
 
 /// A kernel launch.

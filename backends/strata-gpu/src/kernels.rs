@@ -4,7 +4,15 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use strata_backend_sdk::abi::StrataStatus;
+use strata_backend_sdk::{Failure, Result};
+
 use crate::driver::{Driver, DriverResult};
+
+/// Bytes that begin at a multiple of a page, as loaders of whole ELF files want them.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Aligned<T: ?Sized>(pub T);
 
 /// Machine code of a module for one target.
 #[derive(Debug, Clone, Copy)]
@@ -37,13 +45,35 @@ pub fn targets(modules: &[Module]) -> Vec<&'static str> {
     found
 }
 
-/// The image of a module to load on a card: machine code for it, else for a lower minor of its
-/// major, else the newest intermediate code that it can take up. Names with a number compare as
-/// NVIDIA's do; anything else must be equal.
+/// The target that a card's kernels are taken from.
+///
+/// # Errors
+/// The plugin holds nothing for the card: the text names card, target and what there is.
+pub fn held(modules: &[Module], name: &str, arch: &str) -> Result<&'static str> {
+    let image = modules.first().and_then(|module| best_image(module, arch));
+    image.map(|image| image.target).ok_or_else(|| {
+        let held = targets(modules).join(", ");
+        Failure::new(StrataStatus::ArchMissing, format!("no kernels for {name} ({arch}): this plugin holds {held}"))
+    })
+}
+
+/// The image of a module to load on a card. NVIDIA: machine code for it, else for a lower minor of its
+/// major, else the newest intermediate code that it can take up. AMD: the same processor, and every
+/// feature that the image names set as the card has it; of several the one that names most.
 pub fn best_image(module: &Module, arch: &str) -> Option<Image> {
     let rank = |image: &Image| {
         if image.target == arch {
             return Some((3, 0));
+        }
+        if arch.starts_with("gfx") {
+            let (processor, features) = image.target.split_once(':').unwrap_or((image.target, ""));
+            let mut card = arch.split(':');
+            let runs = card.next() == Some(processor)
+                && features
+                    .split(':')
+                    .filter(|feature| !feature.is_empty())
+                    .all(|feature| card.clone().any(|set| set == feature));
+            return runs.then_some((2, features.len() as u32));
         }
         let card: u32 = arch.strip_prefix("sm_")?.parse().ok()?;
         if let Some(code) = image.target.strip_prefix("sm_").and_then(|code| code.parse::<u32>().ok()) {
@@ -140,5 +170,22 @@ mod tests {
         assert_eq!(best("sm_75"), None);
         assert_eq!(best("gfx906"), None);
         assert_eq!(targets(&[MODULE]), ["sm_80", "sm_90", "compute_80", "compute_90"]);
+    }
+    #[test]
+    fn amds_features_must_be_as_the_image_names_them() {
+        const NARROW: Module =
+            Module { images: &[image("gfx906"), image("gfx906:sramecc+:xnack-"), image("gfx90a:xnack+")], ..MODULE };
+        let best = |arch| best_image(&NARROW, arch).map(|image| image.target);
+        assert_eq!(best("gfx906:sramecc+:xnack-"), Some("gfx906:sramecc+:xnack-"));
+        assert_eq!(best("gfx906:sramecc-:xnack-"), Some("gfx906"));
+        assert_eq!(best("gfx906"), Some("gfx906"));
+        assert_eq!(best("gfx90a:sramecc+:xnack-"), None);
+        assert_eq!(best("gfx90a:sramecc+:xnack+"), Some("gfx90a:xnack+"));
+        assert_eq!(best("gfx9060"), None);
+        let failure = held(&[NARROW], "Radeon VII (0000:03:00.0)", "gfx90c").unwrap_err();
+        assert_eq!(
+            failure.text,
+            "no kernels for Radeon VII (0000:03:00.0) (gfx90c): this plugin holds gfx906, gfx906:sramecc+:xnack-, gfx90a:xnack+"
+        );
     }
 }

@@ -89,7 +89,7 @@ impl<D: Driver> Program<D> {
         // What the launches do not depend on must not make a recording of its own.
         run.scalars[3] = 0;
         run.scalars[2] = plan::reach_class(run.scalars[2]);
-        if self.n_scalars == 0 || run.tokens() > MOST_RECORDED_TOKENS {
+        if self.n_scalars == 0 || !self.core.driver.card().can_record || run.tokens() > MOST_RECORDED_TOKENS {
             return self.enqueue(&run);
         }
         let graph = match self.recordings.get(&run) {

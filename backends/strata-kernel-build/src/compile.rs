@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
+use object::{Object, ObjectSymbol};
+
 use crate::{CLANG_VARIABLE, PTXAS_VARIABLE, Recipe};
 
 /// A GPU to compile for.
@@ -102,7 +104,16 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
                 module.entries = entries(&text);
                 target.arch.replace("sm_", "compute_")
             }
-            TargetKind::CodeObject => target.arch.to_owned(),
+            TargetKind::CodeObject => {
+                let bytes = fs_err::read(&out).map_err(|error| error.to_string())?;
+                let entries = descriptors(&bytes).map_err(|error| format!("{}: {error}", out.display()))?;
+                // A kernel that one chip has and another lacks would be found out at its first launch.
+                if !module.entries.is_empty() && module.entries != entries {
+                    return Err(format!("{}: other kernels than for the target before it", out.display()));
+                }
+                module.entries = entries;
+                target.arch.to_owned()
+            }
         };
         module.images.push((said, out));
     }
@@ -199,6 +210,15 @@ fn entries(ptx: &str) -> Vec<String> {
         Some(rest.split(['(', ' ']).next().unwrap_or(rest).trim().to_owned())
     };
     ptx.lines().filter_map(name).collect()
+}
+
+/// Names of the kernels in a code object: each has a descriptor called `<name>.kd`.
+fn descriptors(code_object: &[u8]) -> Result<Vec<String>, String> {
+    let file = object::File::parse(code_object).map_err(|error| error.to_string())?;
+    let name = |symbol: object::Symbol<'_, '_>| symbol.name().ok()?.strip_suffix(".kd").map(str::to_owned);
+    let mut names: Vec<String> = file.dynamic_symbols().filter_map(name).collect();
+    names.sort();
+    Ok(names)
 }
 
 #[cfg(test)]

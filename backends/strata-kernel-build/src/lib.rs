@@ -7,6 +7,7 @@
 
 mod compile;
 mod cuda;
+mod hip;
 mod host;
 mod table;
 
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub use compile::{Target, TargetKind};
 pub use cuda::{CUDA_CUBINS, CUDA_TARGETS, cuda_target_names};
+pub use hip::{HIP_GFX906_TARGETS, HIP_RX7900_TARGETS, hip_target_names};
 pub use host::{HOST_WAVES, HostOutcome, host_library};
 
 /// Where an override of the compiler is taken from.

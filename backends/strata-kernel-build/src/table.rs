@@ -14,6 +14,15 @@ fn text(modules: &[Module], not_built: Option<&str>) -> String {
     let mut text = String::from("// Written by strata-kernel-build.\n");
     // Writing to a String cannot fail.
     let _ = writeln!(text, "pub(crate) const NOT_BUILT: Option<&str> = {not_built:?};");
+    let images = modules.iter().flat_map(|module| &module.images).enumerate();
+    for (index, (_, path)) in images {
+        let path = path.display().to_string();
+        let _ = writeln!(
+            text,
+            "static IMAGE_{index}: &strata_gpu::Aligned<[u8]> = &strata_gpu::Aligned(*include_bytes!({path:?}));"
+        );
+    }
+    let mut index = 0;
     let _ = writeln!(text, "pub(crate) static MODULES: &[strata_gpu::Module] = &[");
     for module in modules {
         let _ = writeln!(
@@ -21,12 +30,9 @@ fn text(modules: &[Module], not_built: Option<&str>) -> String {
             "    strata_gpu::Module {{ name: {:?}, entries: &{:?}, images: &[",
             module.name, module.entries
         );
-        for (target, path) in &module.images {
-            let _ = writeln!(
-                text,
-                "        strata_gpu::Image {{ target: {target:?}, bytes: include_bytes!({:?}) }},",
-                path.display().to_string()
-            );
+        for (target, _) in &module.images {
+            let _ = writeln!(text, "        strata_gpu::Image {{ target: {target:?}, bytes: &IMAGE_{index}.0 }},");
+            index += 1;
         }
         text.push_str("    ] },\n");
     }
@@ -51,6 +57,7 @@ mod tests {
         let module = Module { name: "norm".to_owned(), entries: vec!["rows".to_owned()], images };
         let text = text(&[module], None);
         assert!(text.contains("name: \"norm\", entries: &[\"rows\"]"), "{text}");
-        assert!(text.contains("target: \"sm_90\", bytes: include_bytes!(\"/out/norm.sm_90.cubin\")"), "{text}");
+        assert!(text.contains("strata_gpu::Aligned(*include_bytes!(\"/out/norm.sm_90.cubin\"));"), "{text}");
+        assert!(text.contains("target: \"sm_90\", bytes: &IMAGE_0.0"), "{text}");
     }
 }

@@ -18,11 +18,9 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     if prefix.exists() && !prefix.join("receipt.json").is_file() && fs_err::read_dir(&prefix)?.next().is_some() {
         bail!("`{}` is not empty and holds no receipt.json: not an earlier stage, left alone", prefix.display());
     }
-    let cuda_targets = strata_kernel_build::cuda_target_names();
+    let gpu_plugins: Vec<GpuPlugin> = gpu_plugins().into_iter().filter(|plugin| !plugin.targets.is_empty()).collect();
     let mut build = vec!["build", "--package", "strata", "--package", "strata-backend-cpu"];
-    if !cuda_targets.is_empty() {
-        build.extend(["--package", "strata-backend-cuda"]);
-    }
+    build.extend(gpu_plugins.iter().flat_map(|plugin| ["--package", plugin.package]));
     if !dev {
         build.push("--release");
     }
@@ -34,11 +32,13 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     stage.add(&built.join("strata"), "bin/strata", 0o755)?;
     let mut plugins =
         vec![stage.add_plugin(&built, "cpu", BackendKind::Cpu, "libstrata_backend_cpu.so", &["x86_64"])?];
-    if cuda_targets.is_empty() {
-        say("without the CUDA plugin: clang-19 was not found");
-    } else {
-        let targets: Vec<&str> = cuda_targets.iter().map(String::as_str).collect();
-        plugins.push(stage.add_plugin(&built, "cuda", BackendKind::Cuda, "libstrata_backend_cuda.so", &targets)?);
+    if gpu_plugins.is_empty() {
+        say("without GPU plugins: clang-19 was not found");
+    }
+    for plugin in &gpu_plugins {
+        let targets: Vec<&str> = plugin.targets.iter().map(String::as_str).collect();
+        let library = format!("lib{}.so", plugin.package.replace('-', "_"));
+        plugins.push(stage.add_plugin(&built, plugin.name, plugin.kind, &library, &targets)?);
     }
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         stage.add(&root().join(licence), &format!("share/doc/strata/{licence}"), 0o644)?;
@@ -55,6 +55,38 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     }
     say(&format!("staged {}", prefix.display()));
     Ok(())
+}
+
+/// A plugin that needs a compiler for its kernels; without one there are no targets.
+struct GpuPlugin {
+    name: &'static str,
+    package: &'static str,
+    kind: BackendKind,
+    targets: Vec<String>,
+}
+
+fn gpu_plugins() -> [GpuPlugin; 3] {
+    use strata_kernel_build::{HIP_GFX906_TARGETS, HIP_RX7900_TARGETS, cuda_target_names, hip_target_names};
+    [
+        GpuPlugin {
+            name: "cuda",
+            package: "strata-backend-cuda",
+            kind: BackendKind::Cuda,
+            targets: cuda_target_names(),
+        },
+        GpuPlugin {
+            name: "hip-gfx906",
+            package: "strata-backend-hip-gfx906",
+            kind: BackendKind::Hip,
+            targets: hip_target_names(&HIP_GFX906_TARGETS),
+        },
+        GpuPlugin {
+            name: "hip-rx7900",
+            package: "strata-backend-hip-rx7900",
+            kind: BackendKind::Hip,
+            targets: hip_target_names(&HIP_RX7900_TARGETS),
+        },
+    ]
 }
 
 /// Builds the CPU plugin as tests are built and lays it with its descriptor into a folder of the

@@ -1,11 +1,14 @@
 //! The library and what it says about the machine before any card is opened.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use libloading::Library;
 use strata_backend_abi::StrataStatus;
 use strata_backend_sdk::{Failure, Result};
-use strata_gpu::{Cause, DriverError, DriverResult};
+use strata_gpu::{Cause, DriverError, DriverResult, ListedCard, Runtime};
+
+use super::context::CudaDriver;
 
 /// Where the driver's library may be called so.
 const NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
@@ -114,7 +117,7 @@ pub(crate) struct Listed {
     pub(crate) name: String,
     /// `GPU-…`, as nvidia-smi says it.
     pub(crate) uid: String,
-    pub(crate) memory_total: u64,
+    pub(super) memory_total: u64,
     pub(super) major: c_int,
     pub(super) minor: c_int,
 }
@@ -181,11 +184,6 @@ impl Api {
         }
     }
 
-    /// `CUDA 13.0`.
-    pub(crate) fn version_text(&self) -> String {
-        format!("CUDA {}", version_words(self.version))
-    }
-
     /// A call's status as a result.
     pub(super) fn status(&self, call: &'static str, code: c_int) -> DriverResult<()> {
         if code == 0 {
@@ -225,7 +223,7 @@ impl Api {
     }
 
     /// All cards, in the driver's order.
-    pub(crate) fn cards(&self) -> Result<Vec<Listed>> {
+    pub(crate) fn listed(&self) -> Result<Vec<Listed>> {
         let mut n = 0;
         // SAFETY: the place for the number lives through the call.
         let status = unsafe { (self.functions.device_count)(&raw mut n) };
@@ -271,14 +269,46 @@ impl Api {
         self.listing("cuDeviceGetAttribute", status)?;
         Ok(value)
     }
+}
+
+impl Runtime for Api {
+    type Driver = CudaDriver;
+    type Handle = Listed;
+
+    const CARD: &'static str = "CUDA device";
+
+    fn start(named: Option<&str>) -> Result<Api> {
+        Api::open(named)
+    }
+
+    fn version_text(&self) -> String {
+        format!("CUDA {}", version_words(self.version))
+    }
+
+    fn cards(&self) -> Result<Vec<(Listed, ListedCard)>> {
+        let entry = |card: Listed| {
+            let listed = ListedCard {
+                name: card.name.clone(),
+                arch: card.arch(),
+                uid: card.uid.clone(),
+                memory_total: card.memory_total,
+            };
+            (card, listed)
+        };
+        Ok(self.listed()?.into_iter().map(entry).collect())
+    }
 
     /// Free and all memory, without keeping the card open.
-    pub(crate) fn memory_of(&self, card: &Listed) -> Result<(u64, u64)> {
-        let context = super::context::Context::retain(self, card)?;
+    fn memory_of(&self, handle: &Listed, card: &ListedCard) -> Result<(u64, u64)> {
+        let context = super::context::Context::retain(self, handle)?;
         let memory = context.memory(self);
         context.release(self);
         memory
             .map_err(|error| Failure::new(error.status(), format!("asking {} for its free memory: {error}", card.name)))
+    }
+
+    fn open(self: &Arc<Self>, handle: &Listed, _card: &ListedCard) -> Result<CudaDriver> {
+        CudaDriver::open(self, handle)
     }
 }
 

@@ -143,6 +143,8 @@ impl CudaDriver {
             arch: listed.arch(),
             n_units: api.attribute(listed.device, MULTIPROCESSORS)?.cast_unsigned(),
             most_shared: api.attribute(listed.device, MOST_SHARED)?.cast_unsigned(),
+            unit: "multiprocessors",
+            can_record: true,
             early_launch: listed.major >= 9 && api.launch_ex.is_some(),
             name,
         };

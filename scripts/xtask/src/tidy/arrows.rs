@@ -26,6 +26,9 @@ const ROOM_EXCEPTIONS: &[(&str, &str)] = &[
     // Whether kernels can be compiled here is one question with one answer.
     ("xtask", "strata-kernel-build"),
     ("strata-backend-cuda", "strata-build-record"),
+    ("strata-hip", "strata-backend-abi"),
+    ("strata-backend-hip-gfx906", "strata-build-record"),
+    ("strata-backend-hip-rx7900", "strata-build-record"),
     // One detector for setup, doctor and the run-time choice.
     ("strata", "strata-probe"),
 ];

@@ -28,6 +28,9 @@ const UNSAFE: &[(&str, &str)] = &[
     ("backends/strata-backend-cpu/src/pool.rs", "sharing a job with worker threads, affinity"),
     ("backends/strata-backend-cuda/src/driver", "calls into the CUDA driver"),
     ("backends/strata-backend-cuda/src/standin.rs", "tests: the stand-in driver's own functions"),
+    ("backends/strata-hip/src/driver", "calls into the HIP runtime"),
+    ("backends/strata-hip/tests/", "tests: the software device's own functions"),
+    ("backends/strata-hip-software/", "tests: a HIP runtime's C functions"),
     ("manifests/strata-build-record/src/lib.rs", "the attribute that places a note section"),
 ];
 

@@ -7,7 +7,7 @@ use cargo_metadata::Metadata;
 /// Crates that may depend on serde's derive: a serialisable type is a promise.
 const SERDE_USERS: &[&str] = &["strata-diag", "strata-manifest"];
 /// Crates that may hold `libloading`: one place opens plugins, and a plugin opens its own driver.
-const LIBLOADING_USERS: &[&str] = &["strata-plugin-host", "strata-backend-cuda"];
+const LIBLOADING_USERS: &[&str] = &["strata-plugin-host", "strata-backend-cuda", "strata-hip", "strata-hip-software"];
 
 pub(super) fn violations(metadata: &Metadata) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
