@@ -22,4 +22,4 @@ pub use driver::{Card, Cause, Driver, DriverError, DriverResult, LaunchCall, Pin
 pub use kernels::{Aligned, Image, Module, best_image, held, targets};
 pub use memory::Buffer;
 pub use program::Program;
-pub use runtime::{GpuBackend, GpuPlugin, ListedCard, Runtime};
+pub use runtime::{GpuBackend, GpuPlugin, ListedCard, Runtime, loader_words};

@@ -71,6 +71,11 @@ pub struct GpuPlugin {
     pub flags: u32,
 }
 
+/// What a loader said: its wrapper says only that loading failed.
+pub fn loader_words(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// A started plugin.
 #[derive(Debug)]
 pub struct GpuBackend<R: Runtime> {

@@ -162,7 +162,7 @@ impl Api {
             // SAFETY: the system's driver, or what a test names: opening it runs its initialisers, which are its vendor's.
             match unsafe { Library::new(*name) } {
                 Ok(library) => return Ok((library, (*name).to_owned())),
-                Err(error) if why.is_empty() => why = error.to_string(),
+                Err(error) if why.is_empty() => why = strata_gpu::loader_words(&error),
                 Err(_) => {}
             }
         }
@@ -336,6 +336,6 @@ mod tests {
     fn a_library_that_is_not_there_is_a_missing_driver() {
         let failure = Api::open(Some("/no/such/libcuda.so.1")).unwrap_err();
         assert_eq!(failure.status, StrataStatus::DriverMissing);
-        assert!(failure.text.contains("not installed") && failure.text.contains("/no/such"), "{}", failure.text);
+        assert!(failure.text.contains("not installed") && failure.text.contains("No such file"), "{}", failure.text);
     }
 }

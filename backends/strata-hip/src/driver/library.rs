@@ -31,7 +31,7 @@ pub(super) fn open(named: Option<&str>) -> Result<Opened> {
                 return Ok(Opened { library, path });
             }
             Err(error) => {
-                let why = error.to_string();
+                let why = strata_gpu::loader_words(&error);
                 // A file that is there and cannot be opened is the better answer than one that is not there.
                 if broken.is_none() && !is_absence(&why, name) {
                     broken = Some(format!("{name} is there and cannot be opened: {why}"));
