@@ -16,7 +16,6 @@
 #include "host_registry.h"
 
 #define WAVE ((uint32_t)STRATA_HOST)
-#define LOCAL __attribute__((tls_model("initial-exec")))
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -56,7 +55,9 @@ struct Worker {
     bool failed;
 };
 
-LOCAL thread_local Worker *worker;
+// Not of the initial-exec model: one such variable would put the shared memory of all kernels, which is local to a thread
+// too, into what a program has set aside for libraries that it opens later, and the loader refuses.
+thread_local Worker *worker;
 
 struct Failure {
     int code;

@@ -36,8 +36,10 @@ impl HostKernels {
             std::collections::hash_map::Entry::Vacant(entry) => {
                 let path = Path::new(folder).join(format!("libstrata_kernels_wave{}.so", op.wave));
                 // SAFETY: a library of our own build, named by the test.
-                let library =
-                    unsafe { Library::new(&path) }.map_err(|error| say(&format!("{}: {error}", path.display())))?;
+                let library = unsafe { Library::new(&path) }.map_err(|error| {
+                    let error: &dyn std::error::Error = &error;
+                    say(&format!("{}: {}", path.display(), error.source().unwrap_or(error)))
+                })?;
                 // SAFETY: the type is that of the function in host_launch.h; an older library may lack it.
                 if let Ok(set) = unsafe { library.get::<Order>(b"strata_host_order") } {
                     // SAFETY: takes any number.

@@ -162,7 +162,11 @@ impl State {
         loop {
             let Some(op) = self.stream(stream)?.queue.pop_front() else { return Ok(()) };
             let signal = if let Op::Signal(event) = op { Some(event) } else { None };
-            self.run(op)?;
+            if let Err(code) = self.run(op) {
+                // A card that is lost does none of what was still to do.
+                self.streams.values_mut().for_each(|stream| stream.queue.clear());
+                return Err(code);
+            }
             if signal.is_some() && signal == until {
                 return Ok(());
             }
