@@ -194,7 +194,7 @@ pub fn uninstall(
     }
     if what.models {
         let stayed = models::remove(root, disk, None)?;
-        done.removed.left.extend(stayed.into_iter().map(|path| (path, "yours: it was used in place".to_owned())));
+        done.removed.left.extend(stayed);
     } else if root.model_list().is_file() {
         done.removed.left.push((root.models(), "models stay unless `--models` is given".to_owned()));
     }
