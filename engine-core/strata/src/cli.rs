@@ -3,10 +3,12 @@
 
 mod doctor;
 mod package;
+mod serve;
 mod verify_package;
 
 pub(crate) use doctor::*;
 pub(crate) use package::*;
+pub(crate) use serve::*;
 pub(crate) use verify_package::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -24,6 +26,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Answer a prompt, or chat when none is given.
     Run(RunArgs),
+    /// Answer programs and people over HTTP: the interfaces of OpenAI and Anthropic, and a web page.
+    Serve(Box<ServeArgs>),
     /// Print the token ids of texts.
     Tokenize(TokenizeArgs),
     /// Measure how far this build is from exact reference data, or a text's perplexity.
@@ -71,7 +75,8 @@ impl Command {
             Command::Ps(args) => args.json,
             Command::Package(args) => args.command.wants_json(),
             Command::VerifyPackage(args) => args.json,
-            Command::Stop(_)
+            Command::Serve(_)
+            | Command::Stop(_)
             | Command::Explain(_)
             | Command::InternalProbe(_)
             | Command::InternalNvml(_)
@@ -109,7 +114,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Where the model runs and with how much.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct EngineArgs {
     /// What computes. `auto` takes the best that works and says so; a named one is never replaced by another.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto, help_heading = "Backend")]

@@ -10,6 +10,7 @@ pub(crate) mod package;
 pub(crate) mod ps;
 pub(crate) mod reference;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod tokenize;
 pub(crate) mod verify_package;

@@ -48,7 +48,6 @@ impl Drop for Registration {
 
 /// Notes that this process serves. Fails when the state folder cannot be written, which is no reason
 /// not to serve; then `ps` and `stop` do not know of it. `None`: the environment gives no folder.
-#[expect(dead_code, reason = "`serve` calls it as soon as it is here")]
 pub(crate) fn register(model: &str, address: &str, backend: &str) -> Result<Option<Registration>, Diagnostic> {
     let Some(folder) = folder() else { return Ok(None) };
     let pid = std::process::id();

@@ -64,6 +64,7 @@ fn usage(said: &clap::Error) -> ExitCode {
 fn run(command: Command) -> Outcome {
     match command {
         Command::Run(args) => commands::run::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Eval(args) => commands::eval::run(&args),
         Command::Bench(args) => commands::bench::run(&args),

@@ -8,7 +8,7 @@ use crate::{printer, settings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strata_diag::Diagnostic;
-use strata_engine::{Engine, EngineError, can_run};
+use strata_engine::{Engine, EngineError, EngineOptions, can_run};
 use strata_manifest::report::{MemoryReport, SettingsReport};
 use strata_model::gguf::Gguf;
 use strata_model::tokenizer::Tokenizer;
@@ -37,12 +37,24 @@ pub(crate) struct Loaded {
 const GPU_BATCH: u64 = 2048;
 
 impl Loaded {
-    /// Checks settings, then the file, then the device, and loads last: each failure comes before
-    /// the slower step after it. `needed_context` is what the command itself requires when the user
+    /// As [`Loaded::load_with`]. `needed_context` is what the command itself requires when the user
     /// asks for nothing.
     pub(crate) fn load(path: &Path, args: &EngineArgs, needed_context: Option<u64>) -> Outcome<Loaded> {
+        let set = |options: &mut EngineOptions| options.max_context = options.max_context.or(needed_context);
+        Loaded::load_with(path, args, set, |_, _| {})
+    }
+
+    /// Checks settings, then the file, then the device, and loads last: each failure comes before
+    /// the slower step after it. `set` may change the options; `progress` hears of bytes that are
+    /// loaded, of all.
+    pub(crate) fn load_with(
+        path: &Path,
+        args: &EngineArgs,
+        set: impl FnOnce(&mut EngineOptions),
+        progress: impl Fn(u64, u64),
+    ) -> Outcome<Loaded> {
         let mut options = settings::engine_options(args)?;
-        options.max_context = options.max_context.or(needed_context);
+        set(&mut options);
         let about = |error: EngineError| Diagnostic::of(&error).fact("model", path.display());
         let gguf = Arc::new(Gguf::open(path)?);
         // Before the tokenizer: a missing tensor or an unknown architecture says more about a file
@@ -55,8 +67,9 @@ impl Loaded {
             options.max_batch = GPU_BATCH;
         }
         let mut last_percent = 0;
-        let engine = Engine::load_with_progress(Arc::clone(&gguf), chosen.device.clone(), &options, &mut |progress| {
-            let percent = progress.done * 100 / progress.total.max(1);
+        let engine = Engine::load_with_progress(Arc::clone(&gguf), chosen.device.clone(), &options, &mut |loaded| {
+            progress(loaded.done, loaded.total);
+            let percent = loaded.done * 100 / loaded.total.max(1);
             if percent >= last_percent + 10 {
                 last_percent = percent;
                 printer::talk(&format!("loading weights: {percent} %"));

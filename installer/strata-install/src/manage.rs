@@ -138,7 +138,7 @@ pub fn rollback(
     };
     let audit = audit(root, target, observer)?;
     if !audit.damaged.is_empty() {
-        return Err(damaged(root, &audit));
+        return Err(damaged(&audit));
     }
     let journal = Journal::open(root, disk, "rollback", target);
     journal.begin(Step::Switch, observer)?;
@@ -148,11 +148,10 @@ pub fn rollback(
     Ok((current.unwrap_or(0), target))
 }
 
-fn damaged(root: &InstallRoot, audit: &Audit) -> InstallError {
+fn damaged(audit: &Audit) -> InstallError {
     InstallError::Damaged {
         generation: audit.generation,
         count: audit.damaged.len(),
-        current: root.current_generation() == Some(audit.generation),
         first: audit.damaged.iter().take(5).map(|(path, why)| format!("{path}: {why}")).collect(),
     }
 }
@@ -176,7 +175,7 @@ pub fn repair(
         return Ok((audit, None));
     }
     let Some(record) = &receipt.install else {
-        return Err(damaged(root, &audit));
+        return Err(damaged(&audit));
     };
     let plan = plan_of(root, &receipt, record);
     let mut archives = Vec::new();

@@ -216,13 +216,9 @@ fn components(
     planned.collect()
 }
 
-/// The archive to take: the smallest, as all hold the same. Of the commands themselves one that every system can
-/// unpack, since a person may have to.
+/// The archive to take: the smallest, as all hold the same.
 pub fn smallest(component: &ReleaseComponent) -> Result<&ReleaseFile, InstallError> {
-    let plain = |file: &&ReleaseFile| component.component == "control" && file.format == "tar.gz";
-    let found =
-        component.archives.iter().find(plain).or_else(|| component.archives.iter().min_by_key(|file| file.size));
-    found.ok_or_else(|| InstallError::ComponentMissing {
+    component.archives.iter().min_by_key(|file| file.size).ok_or_else(|| InstallError::ComponentMissing {
         what: format!("archive of {}", component.id()),
         holds: Vec::new(),
     })

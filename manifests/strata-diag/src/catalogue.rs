@@ -14,6 +14,7 @@ pub mod installing;
 pub mod model;
 pub mod packages;
 pub mod plugin;
+pub mod serving;
 pub mod text;
 
 /// One entry of the catalogue.
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = &'static Code> {
         packages::CODES,
         fetching::CODES,
         installing::CODES,
+        serving::CODES,
     ]
     .into_iter()
     .flatten()

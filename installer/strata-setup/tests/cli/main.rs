@@ -17,4 +17,3 @@ mod network;
 mod real;
 mod terminal;
 mod together;
-mod trials;
