@@ -19,7 +19,13 @@ pub enum InstallError {
     #[error("{why}")]
     ReleaseAbsent { place: String, why: String },
     #[error("{why}")]
-    Untrusted { place: String, why: String, trusted: Vec<String> },
+    Untrusted {
+        place: String,
+        why: String,
+        trusted: Vec<String>,
+        /// It carries a signature, which no flag overrules.
+        signed: bool,
+    },
     #[error("the release has counter {got}, and {seen} was installed here before")]
     Downgrade { got: u64, seen: u64, version: String },
     #[error("the release's index expired at {expired}")]
@@ -41,8 +47,11 @@ pub enum InstallError {
     ReadOnly { path: PathBuf, source: std::io::Error },
     #[error("another setup is changing `{}`{}", prefix.display(), pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     Busy { prefix: PathBuf, pid: Option<u32> },
-    #[error("`{name}` is not in the folder of the release")]
-    ArchiveAbsent { name: String, folder: PathBuf },
+    #[error("{}", match cut {
+        Some((has, listed)) => format!("`{name}` in the folder of the release has {has} bytes, and {listed} are listed: it was not copied whole"),
+        None => format!("`{name}` is not in the folder of the release"),
+    })]
+    ArchiveAbsent { name: String, folder: PathBuf, cut: Option<(u64, u64)> },
     #[error("`{}` is not the file that its component lists", path.display())]
     StageDamaged { path: PathBuf, expected: String, got: String },
     #[error("what was unpacked does not pass the verifier: {}", first.first().map_or("it is not sound", String::as_str))]
@@ -57,7 +66,12 @@ pub enum InstallError {
     })]
     NoGeneration { prefix: PathBuf, asked: Option<u64>, known: Vec<u64> },
     #[error("{count} files of generation {generation} are not what its receipt lists")]
-    Damaged { generation: u64, count: usize, first: Vec<String> },
+    Damaged { generation: u64, count: usize, first: Vec<String>, current: bool },
+    #[error("the receipt of generation {generation} cannot be read: {source}")]
+    ReceiptDamaged { generation: u64, source: ManifestError },
+    /// A document of `state` or `models`, and what can be done without it.
+    #[error("{source}")]
+    State { source: ManifestError, hint: String },
     #[error("no archive of {component} with the right digest is at hand")]
     NoRepairSource { component: String, archive: String, looked_at: Vec<String> },
     #[error("writing `{}` failed in step `{step}`", path.display())]
@@ -125,10 +139,11 @@ impl Diagnose for InstallError {
             InstallError::ArchiveAbsent { .. } => ARCHIVE_ABSENT,
             InstallError::StageDamaged { .. } => STAGE_DAMAGED,
             InstallError::Unsound { .. } => STAGE_UNSOUND,
+            InstallError::State { source, .. } => source.code(),
             InstallError::Proof { .. } => PROOF_FAILED,
             InstallError::NothingInstalled { .. } => NOTHING_INSTALLED,
             InstallError::NoGeneration { .. } => GENERATION_ABSENT,
-            InstallError::Damaged { .. } => GENERATION_DAMAGED,
+            InstallError::Damaged { .. } | InstallError::ReceiptDamaged { .. } => GENERATION_DAMAGED,
             InstallError::NoRepairSource { .. } => REPAIR_NO_SOURCE,
             InstallError::Write { .. } => INSTALL_WRITE,
             InstallError::GpuChoice { .. } => GPU_CHOICE,
@@ -189,7 +204,9 @@ impl Diagnose for InstallError {
             InstallError::Left { left } => {
                 left.iter().take(8).map(|(path, why)| ("file", format!("{}: {why}", path.display()))).collect()
             }
-            InstallError::Manifest(error) => error.facts(),
+            InstallError::Manifest(error)
+            | InstallError::ReceiptDamaged { source: error, .. }
+            | InstallError::State { source: error, .. } => error.facts(),
             InstallError::Package(diagnostic) => diagnostic.facts.clone(),
             _ => Vec::new(),
         }
@@ -199,46 +216,24 @@ impl Diagnose for InstallError {
         let one = |text: &str| vec![text.to_owned()];
         match self {
             InstallError::ReleaseAbsent { .. } => one("name a folder or address: `--release DIR|URL`"),
-            InstallError::Untrusted { .. } => vec![
-                "name the key that its makers publish: `--key FILE`".to_owned(),
-                "an unsigned folder of your own: `--allow-unsigned`".to_owned(),
-            ],
+            InstallError::Untrusted { signed, .. } => ways_to_trust(*signed),
             InstallError::Downgrade { .. } => one("if that is what you want: `--allow-downgrade`"),
             InstallError::Expired { .. } => {
                 one("fetch the newest release; to use this one all the same: `--allow-expired`")
             }
             InstallError::ComponentMissing { .. } => one("`--backend cpu` works with every release"),
-            InstallError::NoDevice { backend, .. } => {
-                let target = if *backend == "cuda" { "sm_90" } else { "gfx906" };
-                vec![
-                    "what is seen here: `strata-setup detect`".to_owned(),
-                    format!(
-                        "for a card that is not here: `--backend {backend} --target {target}` (installed unproven)"
-                    ),
-                    "without a GPU: `--backend cpu`".to_owned(),
-                ]
-            }
-            InstallError::DeviceUnusable { devices, backend } => {
-                let mut hints: Vec<String> = devices.iter().filter_map(|device| device.advice.clone()).collect();
-                hints.dedup();
-                if let Some(target) = devices.iter().find_map(|device| device.target.as_ref()) {
-                    hints.push(format!(
-                        "to install for it all the same, unproven: `--backend {backend} --target {target}`"
-                    ));
-                }
-                hints.push("without the GPU: `--backend cpu`; only fetching: `--download-only`".to_owned());
-                hints
-            }
+            InstallError::NoDevice { backend, .. } => ways_without_device(backend),
+            InstallError::DeviceUnusable { devices, backend } => ways_around(devices, backend),
             InstallError::BadTarget { .. } => one("write `gfx906`, `gfx1100`, `sm_90`, `8.9`"),
-            InstallError::DiskShort { .. } => vec![
-                "models on another volume: `--models-dir DIR`".to_owned(),
-                "old generations and kept archives: `strata-setup gc`".to_owned(),
-            ],
+            InstallError::DiskShort { parts, .. } => ways_to_room(parts),
             InstallError::Prefix { .. } => one("name another folder: `--prefix DIR`"),
             InstallError::ReadOnly { .. } => {
                 one("name a folder that you may write: `--prefix DIR`; root is not needed")
             }
             InstallError::Busy { .. } => one("wait for it, or let this run wait: `--wait 600`"),
+            InstallError::ArchiveAbsent { cut: Some(_), .. } => {
+                one("copy the folder again; where there is network, `strata-setup --download-only --to DIR` mends it")
+            }
             InstallError::ArchiveAbsent { .. } => {
                 one("with network: `strata-setup --download-only --to DIR` fetches what is missing")
             }
@@ -254,7 +249,17 @@ impl Diagnose for InstallError {
             ],
             InstallError::NothingInstalled { .. } => one("name the prefix: `--prefix DIR`, or install first"),
             InstallError::NoGeneration { .. } => one("what there is: `strata-setup list`"),
-            InstallError::Damaged { .. } => one("make it whole: `strata-setup repair`"),
+            InstallError::Damaged { current: true, .. } => one("make it whole: `strata-setup repair`"),
+            InstallError::Damaged { .. } => vec![
+                "what is current was not changed".to_owned(),
+                "remove the damaged one: `strata-setup gc --keep 0`; its release can be installed again: `--release DIR|URL`"
+                    .to_owned(),
+            ],
+            InstallError::ReceiptDamaged { .. } => vec![
+                "go to another generation: `strata-setup rollback`".to_owned(),
+                "or install once more: `strata-setup --release DIR|URL`".to_owned(),
+            ],
+            InstallError::State { hint, .. } => vec![hint.clone()],
             InstallError::NoRepairSource { .. } => {
                 one("name the release that it came from: `strata-setup repair --release DIR|URL`")
             }
@@ -302,4 +307,42 @@ pub fn bytes(count: u64) -> String {
 /// Facts of two files that should be one.
 pub(crate) fn size_and_digest(size: u64, sha256: &Sha256Digest) -> String {
     format!("{size} bytes, SHA-256 {sha256}")
+}
+
+fn ways_around(devices: &[UnusableDevice], backend: &str) -> Vec<String> {
+    let mut hints: Vec<String> = devices.iter().filter_map(|device| device.advice.clone()).collect();
+    hints.dedup();
+    if let Some(target) = devices.iter().find_map(|device| device.target.as_ref()) {
+        hints.push(format!("to install for it all the same, unproven: `--backend {backend} --target {target}`"));
+    }
+    hints.push("without the GPU: `--backend cpu`; only fetching: `--download-only`".to_owned());
+    hints
+}
+
+fn ways_without_device(backend: &str) -> Vec<String> {
+    let target = if backend == "cuda" { "sm_90" } else { "gfx906" };
+    vec![
+        "what is seen here: `strata-setup detect`".to_owned(),
+        format!("for a card that is not here: `--backend {backend} --target {target}` (installed unproven)"),
+        "without a GPU: `--backend cpu`".to_owned(),
+    ]
+}
+
+fn ways_to_room(parts: &[(String, u64)]) -> Vec<String> {
+    let mut hints = vec!["all of it on another volume: `--prefix DIR`".to_owned()];
+    if parts.iter().any(|(what, _)| what.starts_with("model")) {
+        hints.push("models on another volume: `--models-dir DIR`".to_owned());
+    }
+    hints.push("old generations and kept archives go with: `strata-setup gc`".to_owned());
+    hints
+}
+
+fn ways_to_trust(signed: bool) -> Vec<String> {
+    let key = "name the key that its makers publish: `--key FILE`".to_owned();
+    if signed {
+        let again = "fetch the release again; when it stays so, it was changed, or its makers have another key";
+        vec![again.to_owned(), key]
+    } else {
+        vec![key, "an unsigned folder of your own: `--allow-unsigned`".to_owned()]
+    }
 }

@@ -4,7 +4,7 @@
 
 use crate::disk::Disk;
 use crate::layout::entries;
-use crate::{InstallError, InstallRoot, Observer, Step};
+use crate::{InstallError, InstallRoot, Observer, Step, lock};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::PathBuf;
@@ -66,8 +66,12 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// The change that a stopped run left, if any.
+/// The change that a stopped run left, if any; one that is under way in another process was not stopped.
 pub fn stopped(root: &InstallRoot) -> Option<Stopped> {
+    if lock::is_held(root) { None } else { left_behind(root) }
+}
+
+fn left_behind(root: &InstallRoot) -> Option<Stopped> {
     let mut text = String::new();
     fs_err::File::open(path(root)).ok()?.take(64 << 10).read_to_string(&mut text).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;
@@ -86,7 +90,7 @@ pub fn stopped(root: &InstallRoot) -> Option<Stopped> {
 pub(crate) fn recover(root: &InstallRoot, disk: &Disk) -> Result<Vec<String>, InstallError> {
     let mut notes = Vec::new();
     let failed = |path: &std::path::Path, source| InstallError::write(path, Step::Recover.name(), source);
-    let left = stopped(root);
+    let left = left_behind(root);
     if let Some(left) = &left {
         notes.push(format!("an earlier {} stopped at step `{}`; what it left is cleared away", left.action, left.step));
     }

@@ -6,7 +6,7 @@
 use crate::InstallError;
 use crate::disk::exists;
 use std::path::{Component, Path, PathBuf};
-use strata_manifest::{Document, ModelStore, Receipt};
+use strata_manifest::{Document, ModelStore, RELEASE_FILE, Receipt};
 
 /// Name of the receipt in a generation.
 pub const RECEIPT_FILE: &str = "receipt.json";
@@ -33,7 +33,15 @@ impl InstallRoot {
             return Err(unusable(&path, "it is the home folder itself; name a folder below it"));
         }
         if exists(&path) && !path.is_dir() {
-            return Err(unusable(&path, "it is no folder"));
+            let why =
+                if path.is_symlink() && !path.exists() { "it is a link that leads nowhere" } else { "it is no folder" };
+            return Err(unusable(&path, why));
+        }
+        if path.join(RELEASE_FILE).is_file() {
+            return Err(unusable(&path, "it holds a release; that is what is installed from"));
+        }
+        if let Some(why) = in_the_way(&path) {
+            return Err(unusable(&path, &why));
         }
         if path.join(RECEIPT_FILE).is_file() {
             return Err(unusable(&path, "it holds a tree without generations, laid out by hand"));
@@ -126,7 +134,7 @@ impl InstallRoot {
             let known = self.complete();
             return Err(InstallError::NoGeneration { prefix: self.path.clone(), asked: Some(number), known });
         }
-        Ok(Receipt::read(&path)?)
+        Receipt::read(&path).map_err(|source| InstallError::ReceiptDamaged { generation: number, source })
     }
 
     /// Number and receipt of what is current; `None` when nothing is installed.
@@ -142,8 +150,34 @@ impl InstallRoot {
     /// The list of models; empty when there is none.
     pub fn model_store(&self) -> Result<ModelStore, InstallError> {
         let path = self.model_list();
-        if path.is_file() { Ok(ModelStore::read(&path)?) } else { Ok(ModelStore::empty()) }
+        if !path.is_file() {
+            return Ok(ModelStore::empty());
+        }
+        ModelStore::read(&path).map_err(|source| InstallError::State {
+            source,
+            hint: format!(
+                "it lists the models: move `{}` aside and install them again, their files are kept",
+                path.display()
+            ),
+        })
     }
+}
+
+/// What above a folder keeps it from being one: a file, or another installation.
+fn in_the_way(path: &Path) -> Option<String> {
+    let there = path.ancestors().find(|ancestor| exists(ancestor))?;
+    if !there.is_dir() {
+        return Some(format!("`{}` is no folder", there.display()));
+    }
+    let real = fs_err::canonicalize(there).ok()?;
+    // The folder itself may well be an installation; those above it may not.
+    let above = real.ancestors().skip(usize::from(there == path));
+    let is_installation = |folder: &&Path| {
+        let leads = fs_err::read_link(folder.join("current")).is_ok_and(|target| target.starts_with("generations"));
+        leads || folder.join(RECEIPT_FILE).is_file()
+    };
+    let mut installations = above.filter(is_installation);
+    installations.next().map(|other| format!("it lies inside the installation `{}`", other.display()))
 }
 
 /// Names in a folder, none when it is not there; sorted.

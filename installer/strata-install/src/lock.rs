@@ -13,6 +13,12 @@ pub struct Lock {
     _file: fs_err::File,
 }
 
+/// Whether another run has the lock at this moment.
+pub(crate) fn is_held(root: &InstallRoot) -> bool {
+    let Ok(file) = fs_err::File::open(root.state().join("lock")) else { return false };
+    flock(file.file(), FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
 /// Takes the lock, waiting at most `patience` while another run has it.
 pub fn take(root: &InstallRoot, disk: &Disk, patience: Duration) -> Result<Lock, InstallError> {
     let folder = root.state();

@@ -138,7 +138,7 @@ pub fn rollback(
     };
     let audit = audit(root, target, observer)?;
     if !audit.damaged.is_empty() {
-        return Err(damaged(&audit));
+        return Err(damaged(root, &audit));
     }
     let journal = Journal::open(root, disk, "rollback", target);
     journal.begin(Step::Switch, observer)?;
@@ -148,10 +148,11 @@ pub fn rollback(
     Ok((current.unwrap_or(0), target))
 }
 
-fn damaged(audit: &Audit) -> InstallError {
+fn damaged(root: &InstallRoot, audit: &Audit) -> InstallError {
     InstallError::Damaged {
         generation: audit.generation,
         count: audit.damaged.len(),
+        current: root.current_generation() == Some(audit.generation),
         first: audit.damaged.iter().take(5).map(|(path, why)| format!("{path}: {why}")).collect(),
     }
 }
@@ -175,7 +176,7 @@ pub fn repair(
         return Ok((audit, None));
     }
     let Some(record) = &receipt.install else {
-        return Err(damaged(&audit));
+        return Err(damaged(root, &audit));
     };
     let plan = plan_of(root, &receipt, record);
     let mut archives = Vec::new();

@@ -131,7 +131,11 @@ fn place(
 
 /// Removes the named models (all, when none is named) from the list, then their files; files that are
 /// the user's own stay. Says what stayed.
-pub(crate) fn remove(root: &InstallRoot, disk: &Disk, names: Option<&[String]>) -> Result<Vec<PathBuf>, InstallError> {
+pub(crate) fn remove(
+    root: &InstallRoot,
+    disk: &Disk,
+    names: Option<&[String]>,
+) -> Result<Vec<(PathBuf, String)>, InstallError> {
     let failed = |path: &Path, source| InstallError::write(path, Step::Models.name(), source);
     let mut store = root.model_store()?;
     let (removed, kept): (Vec<_>, Vec<_>) =
@@ -144,7 +148,9 @@ pub(crate) fn remove(root: &InstallRoot, disk: &Disk, names: Option<&[String]>) 
     for file in removed.iter().flat_map(|model| &model.files) {
         let path = folder.join(&file.path);
         if file.adopted {
-            stayed.push(path);
+            stayed.push((path, "yours: it was used in place".to_owned()));
+        } else if fs_err::symlink_metadata(&path).is_ok_and(|metadata| metadata.len() != file.size) {
+            stayed.push((path, "changed since it was installed".to_owned()));
         } else if !still_used.contains(&path) {
             disk.remove_file(&path).map_err(|source| failed(&path, source))?;
         }

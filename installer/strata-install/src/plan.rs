@@ -216,9 +216,13 @@ fn components(
     planned.collect()
 }
 
-/// The archive to take: the smallest, as all hold the same.
+/// The archive to take: the smallest, as all hold the same. Of the commands themselves one that every system can
+/// unpack, since a person may have to.
 pub fn smallest(component: &ReleaseComponent) -> Result<&ReleaseFile, InstallError> {
-    component.archives.iter().min_by_key(|file| file.size).ok_or_else(|| InstallError::ComponentMissing {
+    let plain = |file: &&ReleaseFile| component.component == "control" && file.format == "tar.gz";
+    let found =
+        component.archives.iter().find(plain).or_else(|| component.archives.iter().min_by_key(|file| file.size));
+    found.ok_or_else(|| InstallError::ComponentMissing {
         what: format!("archive of {}", component.id()),
         holds: Vec::new(),
     })

@@ -103,6 +103,7 @@ impl ArchiveSource {
             let path = folder.find(&part.source).ok_or_else(|| InstallError::ArchiveAbsent {
                 name: part.archive.clone(),
                 folder: folder.path.clone(),
+                cut: None,
             })?;
             Ok(ArchiveSource { id: part.id(), path })
         };

@@ -125,8 +125,9 @@ fn from_generation(
     folder: &Path,
     part: &PlannedComponent,
 ) -> Result<Component, InstallError> {
-    let absent = || InstallError::ArchiveAbsent { name: part.archive.clone(), folder: root.path().to_owned() };
-    let (number, _) = root.installed()?.ok_or_else(absent)?;
+    let absent =
+        || InstallError::ArchiveAbsent { name: part.archive.clone(), folder: root.path().to_owned(), cut: None };
+    let (number, _) = root.installed().ok().flatten().ok_or_else(absent)?;
     let source = root.generation(number);
     let list = source.join(COMPONENTS).join(format!("{}.json", part.id()));
     if !list.is_file() {

@@ -35,6 +35,7 @@ impl KeySource {
                 place: path.display().to_string(),
                 why: format!("`{}` holds no minisign public key", path.display()),
                 trusted: Vec::new(),
+                signed: true,
             });
         }
         Ok(keys)
@@ -61,7 +62,17 @@ impl Pins {
     /// Nothing is pinned where no file is; a damaged file is an error and never "nothing".
     pub fn read(root: &InstallRoot) -> Result<PinnedTrust, InstallError> {
         let path = Pins::path(root);
-        if path.exists() { Ok(PinnedTrust::read(&path)?) } else { Ok(PinnedTrust::empty()) }
+        if !path.exists() {
+            return Ok(PinnedTrust::empty());
+        }
+        // Taken for empty, it would let an older release and other keys in: that is for a person to decide.
+        PinnedTrust::read(&path).map_err(|source| InstallError::State {
+            source,
+            hint: format!(
+                "it holds the keys that are trusted here and the newest release that was seen; to begin anew with `--key FILE`: move `{}` aside",
+                path.display()
+            ),
+        })
     }
 
     /// Writes what was decided; counters that another run has raised since stay raised.
@@ -96,6 +107,7 @@ pub fn check_release(
                 place: place.to_owned(),
                 why: "the release is not signed".to_owned(),
                 trusted: trusted_ids(keys, pins),
+                signed: false,
             });
         }
         Some(signature) => by_signature(signed, signature, place, keys, pins, &mut after, policy.now)?,
@@ -126,8 +138,12 @@ fn by_signature(
     after: &mut PinnedTrust,
     now: UtcTime,
 ) -> Result<Trust, InstallError> {
-    let refuse =
-        |why: String| InstallError::Untrusted { place: place.to_owned(), why, trusted: trusted_ids(keys, pins) };
+    let refuse = |why: String| InstallError::Untrusted {
+        place: place.to_owned(),
+        why,
+        trusted: trusted_ids(keys, pins),
+        signed: true,
+    };
     let (roots, direct, make): (&[PublicKey], &[PublicKey], Make) = if !keys.named.is_empty() {
         (&keys.named, &keys.named, |key_id| Trust::NamedKey { key_id })
     } else if pins.has_keys() {

@@ -42,46 +42,101 @@ fn command(source: &str, place: &str, hub: &str) -> Vec<String> {
     vec![format!("curl --location --fail --continue-at - --output {place} {}", crate::interrupt::quoted(&address))]
 }
 
-/// The whole text.
-pub(crate) fn text(folder: &str, control: Option<&str>, backend: &str, files: &[HandFile], hub: &str) -> String {
-    let mut out = String::from("By hand: every file, where it comes from, where it goes, and how it is checked.\n\n");
-    let folder = crate::interrupt::quoted(folder);
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "mkdir -p {folder}/models && cd {folder}\n");
-    for file in files {
-        let size = match file.size {
-            Some(size) => format!("{size} bytes ({})", bytes(size)),
-            None if file.about_bytes > 0 => format!("about {}", bytes(file.about_bytes)),
-            None => "size as the source says".to_owned(),
-        };
-        let _ = writeln!(out, "{}\n    for:     {}\n    size:    {size}", file.place, file.why);
-        let digest = file.sha256.map_or("the source shows it beside the file".to_owned(), |sha256| sha256.to_string());
-        let _ = writeln!(out, "    SHA-256: {digest}");
-        for source in &file.sources {
-            for line in command(source, &file.place, hub) {
-                let _ = writeln!(out, "    $ {line}");
+/// Name of the script in a download folder that starts the `strata-setup` in it.
+pub(crate) const LAUNCHER: &str = "install-offline.sh";
+
+/// What the texts are made of.
+#[derive(Debug)]
+pub(crate) struct Hand<'a> {
+    /// Name of the control package.
+    pub(crate) control: Option<String>,
+    pub(crate) backend: &'a str,
+    pub(crate) files: &'a [HandFile],
+    /// Address of the model hub.
+    pub(crate) hub: &'a str,
+}
+
+impl Hand<'_> {
+    /// How to fetch, check and install without `--download-only`.
+    pub(crate) fn to_fetch(&self, folder: &str) -> String {
+        let folder = crate::interrupt::quoted(folder);
+        let begin = "By hand: every file, where it comes from, where it goes, and how it is checked.";
+        let files = self.list();
+        let (check, install) = (self.check(), self.install());
+        format!("{begin}\n\nmkdir -p {folder}/models && cd {folder}\n\n{files}{check}{install}")
+    }
+
+    /// What lies beside the fetched files: they are here, wherever the folder has been carried.
+    pub(crate) fn of_folder(&self) -> String {
+        let files = self.list();
+        let (check, install) = (self.check(), self.install());
+        format!(
+            "Everything is in this folder, which may be moved and copied. Type what follows in it.\n\n{install}\n{check}Where each file came from:\n\n{files}"
+        )
+    }
+
+    fn list(&self) -> String {
+        let mut out = String::new();
+        for file in self.files {
+            let size = match file.size {
+                Some(size) => format!("{size} bytes ({})", bytes(size)),
+                None if file.about_bytes > 0 => format!("about {}", bytes(file.about_bytes)),
+                None => "size as the source says".to_owned(),
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{}\n    for:     {}\n    size:    {size}", file.place, file.why);
+            let digest =
+                file.sha256.map_or("the source shows it beside the file".to_owned(), |sha256| sha256.to_string());
+            let _ = writeln!(out, "    SHA-256: {digest}");
+            for source in &file.sources {
+                for line in command(source, &file.place, self.hub) {
+                    let _ = writeln!(out, "    $ {line}");
+                }
             }
+            out.push('\n');
         }
-        out.push('\n');
+        out
     }
-    let known: Vec<&HandFile> = files.iter().filter(|file| file.sha256.is_some()).collect();
-    if !known.is_empty() {
-        out += "Check them all:\n\nsha256sum --check <<'SUMS'\n";
-        for file in known {
-            if let Some(sha256) = file.sha256 {
-                let _ = writeln!(out, "{sha256}  {}", file.place);
+
+    fn check(&self) -> String {
+        let known = self.files.iter().filter_map(|file| Some(format!("{}  {}\n", file.sha256?, file.place)));
+        let lines: String = known.collect();
+        if lines.is_empty() { lines } else { format!("Check them all:\n\nsha256sum --check <<'SUMS'\n{lines}SUMS\n\n") }
+    }
+
+    fn install(&self) -> String {
+        let begin = "Install on the machine that shall run it; no network is needed there:\n\n";
+        let backend = self.backend;
+        match &self.control {
+            Some(control) => {
+                let stem = control.trim_end_matches(".tar.gz").trim_end_matches(".tar.zst").trim_end_matches(".zip");
+                format!("{begin}tar -xf {control}\n./{stem}/bin/strata-setup --offline --from . --backend {backend}\n")
             }
+            None => format!("{begin}strata-setup --offline --from . --backend {backend}\n"),
         }
-        out += "SUMS\n\n";
     }
-    out += "Install on the machine that shall run it; no network is needed there:\n\n";
-    if let Some(control) = control {
-        let stem = control.trim_end_matches(".tar.gz").trim_end_matches(".tar.zst").trim_end_matches(".zip");
-        let _ = writeln!(out, "tar -xf {control}\n./{stem}/bin/strata-setup --offline --from . --backend {backend}");
-    } else {
-        let _ = writeln!(out, "strata-setup --offline --from . --backend {backend}");
-    }
-    out
+}
+
+/// A script for machines where nothing of Strata is yet: unpacks the `strata-setup` beside it and hands over.
+pub(crate) fn launcher(control: &str, sha256: Sha256Digest) -> String {
+    let name = crate::interrupt::quoted(control);
+    format!(
+        r#"#!/bin/sh
+# Unpacks the control package in this folder and starts its strata-setup, which checks all the rest.
+#   sh {LAUNCHER} [flags of strata-setup, as --backend cpu --yes]
+set -eu
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+if ! (cd -- "$here" && printf '%s  %s\n' {sha256} {name} | sha256sum --check --status -); then
+    echo "{LAUNCHER}: {control} is not the file that was fetched: copy the folder again" >&2
+    exit 1
+fi
+tar -xzf "$here"/{name} -C "$work" --no-same-owner
+"$work"/*/bin/strata-setup --offline --from "$here" "$@"
+"#
+    )
 }
 
 #[cfg(test)]
@@ -113,7 +168,13 @@ mod tests {
             sha256: Some(Sha256Digest::of_bytes(b"x")),
             sources: vec!["https://r.example/a.tar.gz".to_owned()],
         };
-        let text = text("/d", Some("strata-control-0.1.0-linux-x86_64.tar.gz"), "hip", &[file], "https://hub.example");
+        let hand = Hand {
+            control: Some("strata-control-0.1.0-linux-x86_64.tar.gz".to_owned()),
+            backend: "hip",
+            files: &[file],
+            hub: "https://hub.example",
+        };
+        let text = hand.to_fetch("/d");
         for part in [
             "mkdir -p /d/models && cd /d",
             "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881  a.tar.gz",
@@ -121,5 +182,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+        let text = hand.of_folder();
+        assert!(!text.contains("/d") && text.find("./strata-control") < text.find("a.tar.gz"), "{text}");
     }
 }

@@ -141,7 +141,7 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "DIR", help_heading = "How")]
     pub(crate) to: Option<PathBuf>,
     /// With `--download-only`: fetch nothing but the index, and print how to do the rest by hand.
-    #[arg(long, requires = "download_only", help_heading = "How")]
+    #[arg(long, help_heading = "How")]
     pub(crate) print: bool,
     /// Print the plan and change nothing.
     #[arg(long, help_heading = "How")]

@@ -6,7 +6,7 @@ use crate::source::Opened;
 use std::path::{Path, PathBuf};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::FILE_UNREADABLE;
-use strata_diag::catalogue::installing::MODEL_UNKNOWN;
+use strata_diag::catalogue::installing::{DOWNLOAD_FOLDER as DOWNLOAD_FOLDER_CODE, MODEL_UNKNOWN};
 use strata_install::plan::WantedModel;
 use strata_install::{InstallError, InstallRoot, ModelFile, Placing};
 use strata_manifest::plan::DownloadFolder;
@@ -105,10 +105,12 @@ impl Shelf {
         let mut files = Vec::new();
         for file in &found.files {
             let path: PackagePath = file.path.parse().map_err(|error: BadPath| {
-                Diagnostic::new(strata_diag::catalogue::installing::DOWNLOAD_FOLDER, error.to_string())
+                Diagnostic::new(DOWNLOAD_FOLDER_CODE, error.to_string())
                     .fact("path", folder.join(DOWNLOAD_FILE).display())
             })?;
-            local.push(Some(path.below(folder)));
+            let place = path.below(folder);
+            whole(&place, &path, file.size, name)?;
+            local.push(Some(place));
             files.push(CatalogFile {
                 name: path.file_name().to_owned(),
                 sources: vec![found.source.clone()],
@@ -145,6 +147,21 @@ impl Shelf {
         let local = found.files.iter().map(beside).collect();
         Request { model, reason: "named; offered by the release".to_owned(), local, adopted: false }
     }
+}
+
+/// Refuses a file of a download folder that is not there or was cut while it was copied.
+fn whole(place: &Path, path: &PackagePath, size: u64, model: &str) -> Outcome<()> {
+    let why = match fs_err::metadata(place) {
+        Ok(metadata) if metadata.is_file() && metadata.len() == size => return Ok(()),
+        Ok(metadata) => {
+            format!("has {} bytes, and {size} are listed: it was not copied whole", metadata.len())
+        }
+        Err(_) => "is not in the folder".to_owned(),
+    };
+    Err(Diagnostic::new(DOWNLOAD_FOLDER_CODE, format!("`{path}` of model `{model}` {why}"))
+        .hint("copy the folder again; where there is network, `strata-setup --download-only --to DIR` mends it")
+        .hint("without a model: `--no-model`")
+        .into())
 }
 
 /// The built-in catalog, or the one of a file.
@@ -234,6 +251,12 @@ fn shards(file: &str) -> Option<Vec<String>> {
 fn own_file(path: &Path) -> Outcome<Request> {
     let unreadable = |error: std::io::Error| Diagnostic::new(FILE_UNREADABLE, error.to_string());
     let path = fs_err::canonicalize(path).map_err(unreadable)?;
+    if path.to_str().is_none() {
+        let message = format!("`{}` is no UTF-8, and the list of models holds only such paths", path.display());
+        return Err(Diagnostic::new(FILE_UNREADABLE, message)
+            .hint("rename it, or link to it under another name")
+            .into());
+    }
     let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut paths = vec![path.clone()];
     if let Some(names) = shards(&file_name) {

@@ -5,12 +5,12 @@ use crate::cli::InstallArgs;
 use crate::fetching::{Network, Wanted};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
-use crate::{env, fetching};
+use crate::{env, fetching, printer};
 use std::path::{Path, PathBuf};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::FILE_UNREADABLE;
 use strata_diag::catalogue::installing::{DOWNLOAD_FOLDER, RELEASE_ABSENT};
-use strata_install::{Folder, InstallRoot, KeySource, Pins, TrustPolicy, check_release};
+use strata_install::{Folder, InstallError, InstallRoot, KeySource, Pins, TrustPolicy, check_release};
 use strata_manifest::{KEYS_FILE, PinnedTrust, PublicKey, RELEASE_FILE, Receipt, Release, SUMS_FILE, Trust, UtcTime};
 
 /// Address of the release that this build belongs to, if it was built for one.
@@ -42,6 +42,7 @@ pub(crate) fn open(
     progress: &Progress,
 ) -> Outcome<Opened> {
     let place = place(args, installed)?;
+    refuse_scheme(&place)?;
     let (folder, base) = if is_address(&place) {
         let base = format!("{}/", place.trim_end_matches(&format!("/{RELEASE_FILE}")).trim_end_matches('/'));
         fetch_index(&base, index, &Network::new(args), progress)?;
@@ -98,6 +99,19 @@ fn place(args: &InstallArgs, installed: Option<&Receipt>) -> Outcome<String> {
         })
 }
 
+/// An address of another kind is no folder, and one without a host is nothing to wait for.
+fn refuse_scheme(place: &str) -> Outcome<()> {
+    let Some((scheme, rest)) = place.split_once("://") else { return Ok(()) };
+    let is_word = !scheme.is_empty() && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c));
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let why = match (is_word, is_address(place), host.is_empty()) {
+        (true, false, _) => format!("`{scheme}` addresses are not fetched"),
+        (_, true, true) => format!("`{place}` names no host"),
+        _ => return Ok(()),
+    };
+    Err(Diagnostic::new(RELEASE_ABSENT, why).hint("name a folder, or an address with `https://`").into())
+}
+
 /// Whether a place is fetched over the network.
 pub(crate) fn is_address(place: &str) -> bool {
     place.starts_with("https://") || place.starts_with("http://")
@@ -135,6 +149,13 @@ fn fetch_index(base: &str, into: &Path, network: &Network, progress: &Progress) 
 
 /// Pins and receipt of a prefix; both empty where nothing is installed.
 pub(crate) fn known(root: &InstallRoot) -> Outcome<(PinnedTrust, Option<Receipt>)> {
-    let installed = root.installed()?.map(|(_, receipt)| receipt);
+    let installed = match root.installed() {
+        Ok(installed) => installed.map(|(_, receipt)| receipt),
+        Err(error @ InstallError::ReceiptDamaged { .. }) => {
+            printer::talk(&format!("note: {error}; it is laid out anew"));
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
     Ok((Pins::read(root)?, installed))
 }

@@ -1,7 +1,7 @@
 //! The receipt: what is installed. The installer writes it, the engine reads it, and they meet
 //! nowhere else. A generation has one receipt; the models beside all generations have one list.
 
-use crate::{Document, PublicKey, Sha256Digest, Version};
+use crate::{Document, PackagePath, PublicKey, Sha256Digest, Version};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +133,16 @@ pub struct ProvenDevice {
 
 impl Document for Receipt {
     const SCHEMA: &'static str = "strata-receipt/1.0";
+
+    /// Files are removed by this list, so none of it may lead out of the folder that it is for.
+    fn faults(&self) -> Vec<String> {
+        let files = self.files.iter().map(|file| &file.path);
+        let plugins = self.plugins.iter().map(|plugin| &plugin.descriptor);
+        let bad = |path: &String| {
+            path.parse::<PackagePath>().err().map(|error| format!("`{}`: {error}", path.escape_debug()))
+        };
+        files.chain(plugins).filter_map(bad).collect()
+    }
 }
 
 /// `models/models.json` below a prefix: models that all its generations share.
@@ -173,6 +183,14 @@ pub struct StoredFile {
 
 impl Document for ModelStore {
     const SCHEMA: &'static str = "strata-models/1.0";
+
+    /// A model that lies below the list's folder stays below it.
+    fn faults(&self) -> Vec<String> {
+        let files = self.models.iter().flat_map(|model| &model.files);
+        let leads_out = |path: &&String| path.split('/').any(|part| part == "..") || path.is_empty();
+        let bad = files.map(|file| &file.path).filter(leads_out);
+        bad.map(|path| format!("`{}` leads out of the folder of models", path.escape_debug())).collect()
+    }
 }
 
 /// `state/trust.json` below a prefix: the keys that were believed at its first installation and the

@@ -58,8 +58,15 @@ fn remove_generation(
     changed_too: bool,
     removed: &mut Removed,
 ) -> Result<(), InstallError> {
-    let receipt: Receipt = root.receipt(number)?;
     let folder = root.generation(number);
+    let receipt: Receipt = match root.receipt(number) {
+        Ok(receipt) => receipt,
+        Err(InstallError::ReceiptDamaged { .. }) => {
+            removed.left.push((folder, "its receipt cannot be read, so whose its files are is not known".to_owned()));
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
     for file in &receipt.files {
         let path = folder.join(&file.path);
         let Ok(metadata) = fs_err::symlink_metadata(&path) else { continue };
@@ -140,7 +147,9 @@ pub fn collect(
         .flat_map(|record| record.components)
         .map(|component| component.archive)
         .collect();
-    for name in entries(&root.archives()).into_iter().filter(|name| !used.contains(name)) {
+    // What an unreadable receipt names is not known, and may be needed to repair it.
+    let all_read = root.complete().into_iter().all(|number| root.receipt(number).is_ok());
+    for name in entries(&root.archives()).into_iter().filter(|name| all_read && !used.contains(name)) {
         let path = root.archives().join(name);
         collected.removed.bytes += fs_err::metadata(&path).map_or(0, |metadata| metadata.len());
         disk.remove_file(&path).map_err(|source| failed(&path, source))?;
@@ -185,7 +194,7 @@ pub fn uninstall(
     }
     if what.models {
         let stayed = models::remove(root, disk, None)?;
-        done.removed.left.extend(stayed.into_iter().map(|path| (path, "yours: it was used in place".to_owned())));
+        done.removed.left.extend(stayed);
     } else if root.model_list().is_file() {
         done.removed.left.push((root.models(), "models stay unless `--models` is given".to_owned()));
     }
@@ -201,11 +210,17 @@ pub fn uninstall(
     for folder in [root.state(), root.generations(), root.path().to_owned()] {
         done.prefix_gone = disk.remove_dir_if_empty(&folder).map_err(|source| failed(&folder, source))?;
     }
+    for name in entries(root.path()) {
+        let path = root.path().join(name);
+        if !done.removed.left.iter().any(|(left, _)| left.starts_with(&path)) {
+            done.removed.left.push((path, "not put there by Strata".to_owned()));
+        }
+    }
     Ok(done)
 }
 
 fn is_failure(why: &str) -> bool {
-    !["changed", "not put there", "models stay", "yours"].iter().any(|start| why.starts_with(start))
+    !["changed", "not put there", "models stay", "yours", "its receipt"].iter().any(|start| why.starts_with(start))
 }
 
 /// Our own files in `state`; others' stay.

@@ -76,7 +76,7 @@ fn an_uninstallation_leaves_what_is_the_users() {
     let done = uninstall(&site.root, &DISK(), &what, Duration::ZERO, &Unwatched).unwrap();
     assert!(!done.prefix_gone);
     let left: Vec<String> = done.removed.left.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(left.len(), 3, "{left:?}");
     assert!(left.iter().any(|line| line.contains("my notes.txt: not put there by Strata")), "{left:?}");
     assert!(left.iter().any(|line| line.contains("README: changed since")), "{left:?}");
     let mut expected = mine.to_vec();

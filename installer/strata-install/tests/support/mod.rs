@@ -1,5 +1,6 @@
 //! Releases for tests: small packages whose `bin/strata` is a script that answers a proof run as a
-//! file in the plugin's folder says. Used by the tests of strata-install and strata-setup.
+//! file in the plugin's folder says. Used by the tests of strata-install and strata-setup. Programs and plugins of
+//! these are no ELF files, so they are listed as data: the verifier would rightly refuse them as what they are for.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -24,6 +25,7 @@ set -- $(cat "$(dirname "$2")/behaviour")
 line() { printf '\nstrata-probe-line %s\n' "$1"; }
 line '{"stage":"computing"}'
 case "$1" in
+slow) sleep 2; line "{\"devices\":[{\"uid\":\"$2\",\"failure\":null}]}" ;;
 pass) line "{\"devices\":[{\"uid\":\"$2\",\"failure\":null}]}" ;;
 wrong) line "{\"devices\":[{\"uid\":\"$2\",\"failure\":{\"code\":\"S0326\",\"message\":\"it says 5 for 2 + 2\"}}]}" ;;
 absent) line '{"failed":{"code":"S0331","message":"the plugin finds no device"}}'; exit 1 ;;
@@ -51,7 +53,7 @@ pub(crate) fn control(version: &str) -> Package {
         gpu_targets: Vec::new(),
         libc_floor: Some("2.17"),
         files: vec![
-            ("bin/strata".to_owned(), program.into_bytes(), FileMode::Executable, Role::Binary),
+            ("bin/strata".to_owned(), program.into_bytes(), FileMode::Executable, Role::Data),
             (
                 "share/doc/strata/README".to_owned(),
                 format!("Strata {version}\n").into_bytes(),
@@ -103,7 +105,7 @@ pub(crate) fn engine(version: &str, backend: &'static str, gpu_targets: &[&'stat
         libc_floor: Some("2.17"),
         files: [
             (format!("{folder}/behaviour"), behaviour.as_bytes().to_vec(), plain, Role::Data),
-            (format!("{folder}/plugin.so"), library, FileMode::Executable, Role::Plugin),
+            (format!("{folder}/plugin.so"), library, FileMode::Executable, Role::Data),
             (format!("{folder}/{backend}.plugin.json"), descriptor.to_text().into_bytes(), plain, Role::Descriptor),
         ]
         .into_iter()

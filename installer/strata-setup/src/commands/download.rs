@@ -2,7 +2,7 @@
 //! the network. No GPU, no driver and no question is in its way.
 
 use crate::byhand::{self, HandFile};
-use crate::cli::{BackendArg, InstallArgs};
+use crate::cli::InstallArgs;
 use crate::commands::install;
 use crate::context::Context;
 use crate::fetching::{self, Network, Wanted};
@@ -21,7 +21,9 @@ use strata_install::plan::{file_name, smallest, trust_words};
 use strata_install::{InstallError, bytes, volume_of};
 use strata_manifest::plan::{DownloadFolder, DownloadedFile, DownloadedModel};
 use strata_manifest::setup_report::{ByHandFile, ByHandReport};
-use strata_manifest::{Document, KEYS_FILE, PinnedTrust, RELEASE_FILE, ReleaseComponent, SUMS_FILE, Trust};
+use strata_manifest::{
+    Document, KEYS_FILE, PinnedTrust, RELEASE_FILE, ReleaseComponent, ReleaseFile, SUMS_FILE, Trust,
+};
 
 /// An archive to fetch and why.
 struct Part<'a> {
@@ -47,8 +49,10 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
         printer::talk(&format!("note: {note}"));
     }
     let list = hand_files(&opened, &parts, &requests)?;
-    let text =
-        byhand::text(&to.display().to_string(), control(&parts)?.as_deref(), word(args), &list, &fetching::hub());
+    let backend = backend_there(&parts);
+    let control = control(&parts)?;
+    let hand = byhand::Hand { control: control.map(file_name), backend: &backend, files: &list, hub: &fetching::hub() };
+    let text = hand.to_fetch(&to.display().to_string());
     if args.print || args.dry_run {
         context.answer(&text, &by_hand_report(&to, &opened, &list, notes))?;
         if opened.base.is_some() {
@@ -60,9 +64,12 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
     }
     check_space(&to, &list)?;
     let done = fetch_all(context, args, &opened, &parts, &requests, &to)?;
-    write(&to.join("HOW-TO.txt"), text.as_bytes())?;
+    write(&to.join("HOW-TO.txt"), hand.of_folder().as_bytes())?;
+    if let Some(control) = control.filter(|control| control.format == "tar.gz") {
+        write(&to.join(byhand::LAUNCHER), byhand::launcher(&file_name(control), control.sha256).as_bytes())?;
+    }
     write(&to.join(DOWNLOAD_FILE), done.to_text().as_bytes())?;
-    report(context, args, &to, &opened, &done)
+    report(context, &to, &opened, &done, &backend)
 }
 
 /// Facts of this machine; downloads go on when there are none.
@@ -98,15 +105,6 @@ fn folder(args: &InstallArgs, opened: &Opened) -> PathBuf {
     std::path::absolute(&named).unwrap_or(named)
 }
 
-fn word(args: &InstallArgs) -> &'static str {
-    match args.backend {
-        BackendArg::Auto => "auto",
-        BackendArg::Cpu => "cpu",
-        BackendArg::Cuda => "cuda",
-        BackendArg::Hip => "hip",
-    }
-}
-
 fn parts<'a>(opened: &'a Opened, machine: &Machine, gpu: &GpuRequest) -> Outcome<(Vec<Part<'a>>, Vec<String>)> {
     let find = |name: &str, backend: Option<&str>| {
         opened.release.components.iter().find(|component| {
@@ -131,9 +129,15 @@ fn parts<'a>(opened: &'a Opened, machine: &Machine, gpu: &GpuRequest) -> Outcome
     Ok((parts, notes))
 }
 
-fn control(parts: &[Part<'_>]) -> Outcome<Option<String>> {
+fn control<'a>(parts: &[Part<'a>]) -> Outcome<Option<&'a ReleaseFile>> {
     let control = parts.iter().find(|part| part.component.component == "control");
-    Ok(control.map(|part| smallest(part.component)).transpose()?.map(file_name))
+    Ok(control.map(|part| smallest(part.component)).transpose()?)
+}
+
+/// What to say to `--backend` on the machine that installs the folder: the kind of the engine that was fetched.
+fn backend_there(parts: &[Part<'_>]) -> String {
+    let gpu = parts.iter().find_map(|part| part.component.backend.as_deref().filter(|backend| *backend != "cpu"));
+    gpu.map_or("cpu", strata_install::plan::backend::kind).to_owned()
 }
 
 /// Models that were named, else the recommended one.
@@ -334,7 +338,7 @@ fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
     Ok(())
 }
 
-fn report(context: &Context, args: &InstallArgs, to: &Path, opened: &Opened, done: &DownloadFolder) -> Outcome {
+fn report(context: &Context, to: &Path, opened: &Opened, done: &DownloadFolder, backend: &str) -> Outcome {
     let folder = interrupt::quoted(&to.display().to_string());
     let mut text = format!("fetched Strata {} into {folder} ({})\n", done.version, trust_words(&opened.trust));
     for name in &done.archives {
@@ -344,15 +348,10 @@ fn report(context: &Context, args: &InstallArgs, to: &Path, opened: &Opened, don
         let size = model.files.iter().map(|file| file.size).sum();
         let _ = writeln!(text, "  model {}: {} files, {}", model.name, model.files.len(), bytes(size));
     }
-    let backend = match (&done.target, args.backend, &done.backend) {
-        (Some(target), ..) => format!("auto --target {target}"),
-        (None, BackendArg::Auto, None) => "cpu".to_owned(),
-        (None, ..) => word(args).to_owned(),
-    };
-    let _ = writeln!(
-        text,
-        "install it on any machine, without network: `strata-setup --offline --from {folder} --backend {backend}`"
-    );
+    let launcher = interrupt::quoted(&to.join(byhand::LAUNCHER).display().to_string());
+    let _ = writeln!(text, "install it on any machine, without network: `sh {launcher} --backend {backend}`");
+    let _ =
+        writeln!(text, "  where strata-setup is at hand: `strata-setup --offline --from {folder} --backend {backend}`");
     text += "by hand: HOW-TO.txt in that folder\n";
     context.answer(&text, done)?;
     Ok(ExitStatus::Done)

@@ -11,6 +11,7 @@ use crate::source::{self, Opened};
 use crate::{env, facts, fetching, printer};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use strata_diag::catalogue::general::BAD_OPTION;
 use strata_diag::catalogue::installing::SELF_UPDATE;
 use strata_diag::{Diagnostic, ExitStatus};
 use strata_install::plan::backend::{BackendChoice, GpuRequest};
@@ -39,7 +40,14 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
     if args.download_only {
         return download::run(context, args);
     }
+    if args.to.is_some() || args.print {
+        return Err(Diagnostic::new(BAD_OPTION, "`--to` and `--print` are for `--download-only`")
+            .hint("fetch into a folder: `strata-setup --download-only --to DIR`")
+            .hint("where to install is said by `--prefix DIR`, where models go by `--models-dir DIR`")
+            .into());
+    }
     let root = InstallRoot::new(&prefix(context, args)?)?;
+    wait_turn(context, args, &root)?;
     if let Some(stopped) = strata_install::stopped(&root) {
         printer::talk(&format!("note: an earlier {} stopped at step `{}`", stopped.action, stopped.step));
     }
@@ -51,8 +59,20 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
         Some(folder) => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
         None => root.models(),
     };
+    if args.models_dir.is_some() && models_dir.to_str().is_none() {
+        let message = format!("`{}` is no UTF-8, and the list of models holds only such paths", models_dir.display());
+        return Err(Diagnostic::new(BAD_OPTION, message).hint("name another folder: `--models-dir DIR`").into());
+    }
     let scene = Scene { context, args, root, models_dir, installed, opened, machine };
     scene.run()
+}
+
+/// With `--wait`, another run comes to its end first: what it leaves is what is planned from.
+fn wait_turn(context: &Context, args: &InstallArgs, root: &InstallRoot) -> Outcome<()> {
+    if !context.patience().is_zero() && !args.dry_run && root.state().join("lock").is_file() {
+        drop(strata_install::lock(root, &Disk::real(), context.patience())?);
+    }
+    Ok(())
 }
 
 /// `self-update`: the newest release of what is installed, chosen as it was chosen then.
@@ -310,9 +330,11 @@ impl Scene<'_> {
                 // The same component is installed and whole: it is copied, with its digests checked.
                 (None, _) if part.kept && !self.is_damaged() => {}
                 (None, None) if !source::is_address(&part.source) => {
+                    let cut = self.opened.folder.find(&part.source).and_then(|path| fs_err::metadata(path).ok());
                     return Err(InstallError::ArchiveAbsent {
                         name: part.archive.clone(),
                         folder: self.opened.folder.path().to_owned(),
+                        cut: cut.map(|metadata| (metadata.len(), part.size)),
                     }
                     .into());
                 }

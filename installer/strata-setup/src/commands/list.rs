@@ -7,9 +7,9 @@ use crate::facts;
 use crate::models;
 use crate::outcome::Outcome;
 use std::fmt::Write;
-use strata_diag::ExitStatus;
+use strata_diag::{Diagnose, ExitStatus};
 use strata_install::plan::fit;
-use strata_install::{InstallRoot, bytes, plan::trust_words};
+use strata_install::{InstallError, InstallRoot, bytes, plan::trust_words};
 use strata_manifest::setup_report::{CatalogEntryReport, CatalogReport, GenerationReport, ListReport, ModelReport};
 use strata_manifest::{ModelStore, Receipt, StoredModel, UtcTime, component_id};
 
@@ -24,10 +24,24 @@ pub(crate) fn run(context: &Context, args: &ListArgs) -> Outcome {
         return manage::report_audit(context, &audit);
     }
     let current = root.current_generation();
-    let receipts: Vec<(u64, Receipt)> =
-        root.complete().into_iter().map(|number| Ok((number, root.receipt(number)?))).collect::<Outcome<_>>()?;
+    let (mut receipts, mut unreadable) = (Vec::new(), Vec::new());
+    for number in root.complete() {
+        match root.receipt(number) {
+            Ok(receipt) => receipts.push((number, receipt)),
+            Err(error @ InstallError::ReceiptDamaged { .. }) => unreadable.push((number, error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
     let store = root.model_store()?;
-    let text = text(&root, current, &receipts, &store);
+    let mut text = text(&root, current, &receipts, &store);
+    for (number, error) in unreadable {
+        let mark = if Some(number) == current { "current" } else { "kept" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "generation {number} ({mark}): {error}");
+        error.hints().iter().for_each(|hint| {
+            let _ = writeln!(text, "  to do: {hint}");
+        });
+    }
     context.answer(&text, &report(&root, current, &receipts, &store))?;
     Ok(ExitStatus::Done)
 }

@@ -181,14 +181,19 @@ fn left(removed: &Removed) -> String {
 pub(crate) fn gc(context: &Context, args: &GcArgs) -> Outcome {
     let root = context.root()?;
     let done = strata_install::collect(&root, &Disk::real(), args.keep, args.downloads, context.patience())?;
-    let text = format!(
-        "removed {} generations, {} archives: {} files, {}\n{}",
-        done.generations.len(),
-        done.archives,
-        done.removed.files,
-        bytes(done.removed.bytes),
-        left(&done.removed)
-    );
+    let nothing = done.generations.is_empty() && done.archives == 0 && done.removed.left.is_empty();
+    let text = if nothing {
+        format!("nothing to remove: the current generation and {} others are kept\n", args.keep)
+    } else {
+        format!(
+            "removed {} generations, {} archives: {} files, {}\n{}",
+            done.generations.len(),
+            done.archives,
+            done.removed.files,
+            bytes(done.removed.bytes),
+            left(&done.removed)
+        )
+    };
     context.answer(&text, &removed_report(done.generations, &done.removed, done.archives))?;
     Ok(ExitStatus::Done)
 }

@@ -33,7 +33,7 @@ impl Signed {
         let scene = Scene::new();
         let mut first: Package = control("0.5.0");
         let script = format!("#!/bin/sh\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_strata-setup"));
-        first.files.push(("bin/strata-setup".to_owned(), script.into_bytes(), FileMode::Executable, Role::Binary));
+        first.files.push(("bin/strata-setup".to_owned(), script.into_bytes(), FileMode::Executable, Role::Data));
         let folder = scene.path("signed");
         release(&folder, "0.5.0", 5, &[first, engine("0.5.0", "cpu", &[], "pass cpu")]);
         let key = || KeyPair::generate_unencrypted_keypair().unwrap();

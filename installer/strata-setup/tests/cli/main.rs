@@ -17,3 +17,4 @@ mod network;
 mod real;
 mod terminal;
 mod together;
+mod trials;
