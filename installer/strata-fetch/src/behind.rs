@@ -31,12 +31,7 @@ impl Job<'_> {
         let doubtful: Vec<u64> =
             state.journal.chunks.iter().filter(|(_, held)| held.doubtful).map(|(index, _)| *index).collect();
         drop(state);
-        for index in doubtful {
-            if shared.ended.load(Ordering::Relaxed) {
-                return None;
-            }
-            self.compare(shared, file, index, &mut buffer)?;
-        }
+        self.compare(shared, file, &doubtful, &mut buffer)?;
         shared.sure.store(true, Ordering::Relaxed);
         for index in count..identity.chunks() {
             let mut state = shared.lock();
@@ -72,30 +67,33 @@ impl Job<'_> {
         Some(running.finish())
     }
 
-    /// Whether a doubtful chunk is as its line says. Until all are compared no line may say that the file is durable:
-    /// it would hide them from the next run.
-    fn compare(&self, shared: &Shared, file: &fs_err::File, index: u64, buffer: &mut [u8]) -> Option<()> {
-        let held = *shared.lock().journal.chunks.get(&index)?;
-        match crc_of(file.file(), &shared.identity, index, buffer) {
-            Ok(crc) if crc == held.crc => Some(()),
-            Ok(_) => {
-                self.damaged(shared, index);
-                None
+    /// Whether doubtful chunks are as their lines say. Until all are compared no line may say that the file is
+    /// durable: it would hide them from the next run.
+    fn compare(&self, shared: &Shared, file: &fs_err::File, doubtful: &[u64], buffer: &mut [u8]) -> Option<()> {
+        let mut bad = 0;
+        for index in doubtful {
+            if shared.ended.load(Ordering::Relaxed) {
+                return None;
             }
-            Err(error) => {
+            let held = *shared.lock().journal.chunks.get(index)?;
+            let same = crc_of(file.file(), &shared.identity, *index, buffer).map(|crc| crc == held.crc);
+            let dropped = match same {
+                Ok(true) => continue,
+                Ok(false) => shared.lock().journal.drop_chunk(*index),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = dropped {
                 shared.end(self.disk(error).into());
-                None
+                return None;
             }
+            bad += 1;
         }
-    }
-
-    fn damaged(&self, shared: &Shared, index: u64) {
-        if let Err(error) = shared.lock().journal.drop_chunk(index) {
-            shared.end(self.disk(error).into());
-            return;
+        if bad == 0 {
+            return Some(());
         }
-        let why = format!("chunk {index} did not survive a crash of the machine; it is fetched again");
+        let why = format!("{bad} chunks did not survive a crash of the machine; they are fetched again");
         shared.end(End::Damaged { why });
+        None
     }
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn model(reference: &str, asker: &Asker<'_>, clients: &Clients) -> Re
     let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let chosen = match &parsed.path {
         Some(path) => shards::set_of(&names, path),
-        None => shards::choose(&names, parsed.want.as_deref()),
+        None => shards::of_listing(&names, parsed.want.as_deref()),
     };
     let chosen = chosen.map_err(|choice| choice.of(&format!("hf:{reference}")))?;
     let known = |path: &String| files.iter().find(|file| file.path == *path);

@@ -1,7 +1,7 @@
 //! One file from one source: what an earlier run left is taken up, the rest comes in parts where the server
 //! gives parts and in one piece where it does not, and the file gets its name when it is the right one.
 
-use crate::answer::{MAX_SIZE, content_range, validator};
+use crate::answer::{ContentRange, MAX_SIZE, content_range, validator};
 use crate::client::{Clients, Lent, Line, Part, Route, Trouble, host};
 use crate::journal::{Identity, Journal, NO_FOLLOW, Validator};
 use crate::place::{self, FileLock};
@@ -10,7 +10,7 @@ use crate::{CancelFlag, FetchError, Fetched, Observer, Request, Settings, adopt}
 use fs_err::os::unix::fs::OpenOptionsExt;
 use reqwest::Response;
 use reqwest::header::{ETAG, LAST_MODIFIED};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use strata_manifest::{LockedFile, LockedPieces, Sha256Digest};
@@ -62,6 +62,8 @@ pub(crate) struct Job<'a> {
     /// Entity tag and date of change, as the server gives them.
     seen: Mutex<(Option<String>, Option<String>)>,
     began: Instant,
+    /// What lies elsewhere is looked at once: what of it turned out wrong is not taken again.
+    looked: AtomicBool,
     /// When something last came, in milliseconds since the beginning.
     came: AtomicU64,
 }
@@ -84,6 +86,7 @@ pub(crate) fn fetch(
         cancel,
         lock,
         seen: Mutex::default(),
+        looked: AtomicBool::new(false),
         began: Instant::now(),
         came: AtomicU64::new(0),
     };
@@ -155,7 +158,7 @@ impl Job<'_> {
             return self.whole();
         }
         let journal = self.left_by_earlier_runs();
-        let journal = adopt::adopt(self, journal)?;
+        let journal = if self.looked.swap(true, Ordering::Relaxed) { journal } else { adopt::adopt(self, journal)? };
         let resumed = journal.as_ref().is_some_and(|journal| !journal.chunks.is_empty());
         let (journal, first) = match journal {
             Some(journal) => (journal, None),
@@ -312,7 +315,8 @@ impl Job<'_> {
         match response.status().as_u16() {
             206 => {
                 self.refuse_pages(&response)?;
-                let Some(range) = content_range(&response).filter(|range| range.first == 0) else {
+                let fits = |range: &ContentRange| range.first == 0 && range.last < self.settings.chunk;
+                let Some(range) = content_range(&response).filter(fits) else {
                     let why = "the server sent another part than was asked for".to_owned();
                     return Err(End::Anew { why, whole: true });
                 };

@@ -28,7 +28,7 @@ pub use adopt::{Audit, audit};
 pub use error::FetchError;
 pub use hub::{HUB, HubFile, hub_address};
 pub use names::Names;
-pub use shards::Shard;
+pub use shards::{Shard, choose};
 pub use source::shown;
 
 use client::Line;

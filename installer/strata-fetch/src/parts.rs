@@ -24,7 +24,7 @@ const LONGEST_RUN: u64 = 16;
 /// Bytes that count as progress, and between two reports of it.
 const STEP: u64 = 64 << 10;
 /// A connection slower than so many bytes a second is opened anew.
-const SLOWEST: u64 = 1024;
+const SLOWEST: u64 = 200;
 
 /// Checksum of a chunk as it passes by, and its digest where that is known beforehand.
 pub(crate) struct Summing {
@@ -176,11 +176,33 @@ struct Cursor {
 }
 
 /// Speed of one answer, looked at now and then.
-struct Pace {
+pub(crate) struct Pace {
     since: Instant,
     bytes: u64,
     /// Bytes since progress was last reported.
     step: u64,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Pace {
+        Pace { since: Instant::now(), bytes: 0, step: 0 }
+    }
+
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.step += bytes;
+    }
+
+    /// Why an answer is not waited for any longer, when it is too slow over a while of this length.
+    pub(crate) fn too_slow(&mut self, window: Duration) -> Option<String> {
+        let seconds = self.since.elapsed().as_secs_f64();
+        if self.since.elapsed() < window {
+            return None;
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        self.since = Instant::now();
+        ((bytes as f64) < seconds * SLOWEST as f64).then(|| format!("only {bytes} bytes came in {seconds:.0} s"))
+    }
 }
 
 impl Job<'_> {
@@ -323,7 +345,7 @@ impl Job<'_> {
         let identity = &shared.identity;
         let from = host(response.url());
         let mut tick = tokio::time::interval(Duration::from_millis(100));
-        let mut pace = Pace { since: Instant::now(), bytes: 0, step: 0 };
+        let mut pace = Pace::new();
         loop {
             let offset = identity.start(at.index) + at.have;
             let came = self.next_bytes(shared, &mut response, &mut tick).await?;
@@ -355,12 +377,8 @@ impl Job<'_> {
                     return Ok(Poured::Over);
                 }
             }
-            if pace.since.elapsed() >= 2 * self.settings.stall {
-                let seconds = pace.since.elapsed().as_secs_f64();
-                if (pace.bytes as f64) < seconds * SLOWEST as f64 {
-                    return Ok(Poured::Broke(format!("only {} bytes came in {seconds:.0} s", pace.bytes)));
-                }
-                (pace.since, pace.bytes) = (Instant::now(), 0);
+            if let Some(why) = pace.too_slow(2 * self.settings.stall) {
+                return Ok(Poured::Broke(why));
             }
         }
     }
@@ -386,8 +404,7 @@ impl Job<'_> {
 
     fn count(&self, shared: &Shared, pace: &mut Pace, bytes: u64) {
         let done = shared.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        pace.bytes += bytes;
-        pace.step += bytes;
+        pace.count(bytes);
         if pace.step >= STEP {
             pace.step = 0;
             self.came();

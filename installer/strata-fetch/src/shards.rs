@@ -58,6 +58,14 @@ fn stem(file: &str) -> Option<&str> {
     file.get(at..)?.eq_ignore_ascii_case(".gguf").then(|| &file[..at])
 }
 
+/// The files of a model in a list of paths: of the one that is named, or whose name holds `want`.
+pub fn choose(files: &[&str], path: Option<&str>, want: Option<&str>) -> Option<Vec<String>> {
+    match path {
+        Some(path) => set_of(files, path).ok(),
+        None => of_listing(files, want).ok(),
+    }
+}
+
 /// The file that is named, or the set that it belongs to.
 pub(crate) fn set_of(files: &[&str], path: &str) -> Result<Vec<String>, Choice> {
     let Some(shard) = Shard::parse(path) else {
@@ -71,7 +79,7 @@ pub(crate) fn set_of(files: &[&str], path: &str) -> Result<Vec<String>, Choice> 
 }
 
 /// The model whose name holds `want`, or the only one that there is.
-pub(crate) fn choose(files: &[&str], want: Option<&str>) -> Result<Vec<String>, Choice> {
+pub(crate) fn of_listing(files: &[&str], want: Option<&str>) -> Result<Vec<String>, Choice> {
     let models = models(files)?;
     let fitting: Vec<&String> = match want {
         Some(want) => fitting(models.keys(), want),
@@ -183,7 +191,7 @@ mod tests {
     use super::*;
 
     fn chosen(files: &[&str], want: Option<&str>) -> Result<Vec<String>, Choice> {
-        choose(files, want)
+        of_listing(files, want)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::client::{Line, chain, host};
 use crate::job::{Brought, End, FIRST_PAUSE, Job, or_cancel};
 use crate::journal::Identity;
-use crate::parts::Summing;
+use crate::parts::{Pace, Summing};
 use crate::running::Running;
 use crate::{FetchError, place};
 use reqwest::Response;
@@ -58,6 +58,7 @@ impl Job<'_> {
         let from = host(response.url());
         let (mut running, mut sums, mut done) = (Running::default(), Vec::new(), 0_u64);
         let mut summing = Summing::new(self.expected(&identity, 0));
+        let mut pace = Pace::new();
         loop {
             let came = line.block_on(or_cancel(self.cancel, response.chunk())).ok_or_else(|| self.cancelled())?;
             let bytes = match came {
@@ -96,6 +97,10 @@ impl Job<'_> {
                     }
                     sums.push(crc);
                 }
+            }
+            pace.count(bytes.len() as u64);
+            if let Some(why) = pace.too_slow(2 * self.settings.stall) {
+                return Ok(Streamed::Broke(why));
             }
             if done > *best {
                 *best = done;

@@ -157,6 +157,11 @@ pub(crate) fn remove(
     }
     let list = root.model_list();
     if store.models.is_empty() {
+        // What the sources of models that are gone were resolved to is of no use to anybody.
+        let lock = folder.join(strata_manifest::LOCK_FILE);
+        if lock.is_file() {
+            disk.remove_file(&lock).map_err(|source| failed(&lock, source))?;
+        }
         disk.remove_file(&list).map_err(|source| failed(&list, source))?;
         if folder.is_dir() {
             disk.remove_dir_if_empty(&folder).map_err(|source| failed(&folder, source))?;

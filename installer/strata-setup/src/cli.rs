@@ -30,7 +30,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Go back to the generation before, without the network.
     Rollback(RollbackArgs),
-    /// Check every installed file, and make whole what is damaged.
+    /// Check every installed file and model, and make whole what is damaged: of a model only the broken chunks are
+    /// fetched again.
     Repair(RepairArgs),
     /// Remove the installation: only what its receipts list.
     Uninstall(UninstallArgs),
@@ -99,7 +100,8 @@ pub(crate) struct InstallArgs {
     /// GPUs to count on, by number in `detect`, PCI address or unique id; default: all that fit.
     #[arg(long, value_name = "GPU", value_delimiter = ',', help_heading = "What")]
     pub(crate) gpus: Vec<String>,
-    /// Model: a name of the catalog (`list --models`), `hf:owner/repo@revision/file.gguf`, an `https:` address, or
+    /// Model: a name of the catalog (`list --models`), `hf:owner/repo@revision/file.gguf`, `hf:owner/repo:Q4_K_M`,
+    /// an `https:` address, or
     /// the path of a GGUF file that is used where it lies. May be given several times.
     #[arg(long, value_name = "MODEL", help_heading = "What")]
     pub(crate) model: Vec<String>,
@@ -133,6 +135,23 @@ pub(crate) struct InstallArgs {
     /// Certificates to trust beside the system's (PEM), for networks with their own authority.
     #[arg(long, value_name = "FILE", help_heading = "Release")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// Lock file: what the sources of models were resolved to (a hub's commit, sizes, digests), so that the same
+    /// command brings the same bytes later; default: `strata.lock` in the folder that the models go to.
+    #[arg(long, value_name = "FILE", help_heading = "Fetching")]
+    pub(crate) lock: Option<PathBuf>,
+    /// Fetch no model file that the lock file does not hold.
+    #[arg(long, help_heading = "Fetching")]
+    pub(crate) locked: bool,
+    /// Resolve sources anew and write what is there now into the lock file.
+    #[arg(long, conflicts_with = "locked", help_heading = "Fetching")]
+    pub(crate) update: bool,
+    /// File that may hold bytes of what is fetched: an unfinished download of curl, wget, aria2c or hf, or an
+    /// older file. Its good chunks are copied, and it stays as it is. A folder: its files that have the right names.
+    #[arg(long, value_name = "PATH", help_heading = "Fetching")]
+    pub(crate) adopt: Vec<PathBuf>,
+    /// Read again what is there of unfinished files before it counts.
+    #[arg(long, help_heading = "Fetching")]
+    pub(crate) audit: bool,
     /// Fetch, check and leave a folder that `--offline --from DIR` installs on any machine. No GPU and no
     /// driver is needed, and no question is asked.
     #[arg(long, help_heading = "How")]
@@ -204,6 +223,9 @@ pub(crate) struct RepairArgs {
     /// Certificates to trust beside the system's (PEM).
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// Leave models out: reading them takes time.
+    #[arg(long)]
+    pub(crate) no_models: bool,
     /// Look and say, change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,

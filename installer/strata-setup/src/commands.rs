@@ -5,4 +5,5 @@ pub(crate) mod download;
 pub(crate) mod install;
 pub(crate) mod list;
 pub(crate) mod manage;
+pub(crate) mod mend;
 pub(crate) mod reference;

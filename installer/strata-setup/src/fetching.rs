@@ -2,6 +2,7 @@
 //! are copied here; only what has an address goes to the network.
 
 use crate::cli::InstallArgs;
+use crate::lockbook::Book;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use strata_diag::catalogue::general::{FILE_UNREADABLE, FILE_UNWRITABLE, INTERRUP
 use strata_diag::catalogue::installing::MODEL_FILE;
 use strata_fetch::{CancelFlag, FetchError, Fetcher, Request, Settings};
 use strata_install::Observer;
-use strata_manifest::Sha256Digest;
+use strata_manifest::{LOCK_FILE, Lock, LockedFile, Sha256Digest};
 
 /// How the network is used.
 #[derive(Debug, Clone)]
@@ -19,16 +20,29 @@ pub(crate) struct Network {
     pub(crate) ca_file: Option<PathBuf>,
     /// No socket may be opened.
     pub(crate) offline: bool,
+    /// Where what was resolved is written down, and whether nothing else is fetched.
+    pub(crate) book: Book,
+    /// Files that may hold bytes of what is fetched.
+    adopt: Vec<PathBuf>,
+    audit: bool,
 }
 
 impl Network {
-    pub(crate) fn new(args: &InstallArgs) -> Network {
-        Network { ca_file: args.ca_file.clone(), offline: args.offline }
+    /// `models` is the folder that models go to.
+    pub(crate) fn new(args: &InstallArgs, models: Option<&Path>) -> Network {
+        let path = args.lock.clone().or_else(|| models.map(|folder| folder.join(LOCK_FILE)));
+        Network {
+            ca_file: args.ca_file.clone(),
+            offline: args.offline,
+            book: Book { path, locked: args.locked, update: args.update },
+            adopt: args.adopt.clone(),
+            audit: args.audit,
+        }
     }
 }
 
 /// One file to have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// For people.
     pub(crate) name: String,
@@ -38,6 +52,14 @@ pub(crate) struct Wanted {
     pub(crate) about_bytes: u64,
     pub(crate) sha256: Option<Sha256Digest>,
     pub(crate) to: PathBuf,
+    /// Digests of its 8 MiB pieces, where the index of the release has them.
+    pub(crate) chunks: Vec<Sha256Digest>,
+    /// It is a file of a model, and what its source is resolved to is written into the lock file.
+    pub(crate) in_lock: bool,
+    /// What it was resolved to just now.
+    pub(crate) pin: Option<LockedFile>,
+    /// It lies there damaged: only its broken chunks are fetched.
+    pub(crate) mend: bool,
 }
 
 /// One file that is there and checked.
@@ -236,13 +258,25 @@ fn download(remote: &[(usize, Wanted)], network: &Network, progress: &Progress) 
     if remote.is_empty() {
         return Ok(Vec::new());
     }
+    let mut lock = network.book.open()?;
+    let requests: Vec<Request> =
+        remote.iter().map(|(_, file)| request(file, network, &lock, remote.len())).collect::<Outcome<_>>()?;
     let fetcher = fetcher(network)?;
-    let requests: Vec<Request> = remote.iter().map(|(_, file)| request(file)).collect();
     let total = remote.iter().map(|(_, file)| file.size.unwrap_or(file.about_bytes)).sum();
     progress.downloads(0, total);
     let result = fetcher.fetch(&requests, &Heard(progress), cancel_flag());
     progress.downloads_over();
-    let got = result?.into_iter().map(|file| Got { path: file.path, size: file.size, sha256: file.sha256 });
+    let result = result?;
+    let mut changed = false;
+    for ((_, wanted), fetched) in remote.iter().zip(&result) {
+        if let Some(locked) = fetched.locked.clone().filter(|_| wanted.in_lock) {
+            changed |= lock.put(locked);
+        }
+    }
+    if changed {
+        network.book.write(&lock)?;
+    }
+    let got = result.into_iter().map(|file| Got { path: file.path, size: file.size, sha256: file.sha256 });
     Ok(got.collect())
 }
 
@@ -251,15 +285,46 @@ fn fetcher(network: &Network) -> Outcome<Fetcher> {
     Ok(Fetcher::new(settings)?)
 }
 
-fn request(file: &Wanted) -> Request {
-    Request {
+fn request(file: &Wanted, network: &Network, lock: &Lock, of: usize) -> Outcome<Request> {
+    let name = file_name(&file.to);
+    let locked = file.sources.iter().find_map(|source| lock.find(&strata_fetch::shown(source), &name));
+    let locked = locked.filter(|_| file.in_lock && !network.book.update).cloned();
+    if network.book.locked && file.in_lock && locked.is_none() && file.sha256.is_none() {
+        return Err(network.book.absent(&file.sources).into());
+    }
+    Ok(Request {
         name: file.name.clone(),
         sources: file.sources.clone(),
         size: file.size,
         sha256: file.sha256,
         to: file.to.clone(),
-        ..Request::default()
+        authorization: None,
+        chunks: file.chunks.clone(),
+        pin: locked.or_else(|| file.pin.clone()),
+        adopt: candidates(&network.adopt, file, &name, of == 1),
+        mend: file.mend,
+        audit: network.audit,
+    })
+}
+
+/// Files that may hold bytes of a file: by its name, by its digest (as the hub's cache names them), or the only
+/// file that is meant.
+fn candidates(paths: &[PathBuf], file: &Wanted, name: &str, only: bool) -> Vec<PathBuf> {
+    let digest = file.sha256.or(file.pin.as_ref().map(|pin| pin.sha256)).map(|sha256| sha256.to_string());
+    let fits = |path: &Path| {
+        let own = file_name(path);
+        own.starts_with(name) || digest.as_ref().is_some_and(|digest| own.starts_with(digest.as_str()))
+    };
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let entries = fs_err::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+            found.extend(entries.filter(|path| path.is_file() && fits(path)));
+        } else if fits(path) || (only && file.in_lock) || !file.chunks.is_empty() {
+            found.push(path.clone());
+        }
     }
+    found
 }
 
 /// Set by the first Ctrl-C.
@@ -302,11 +367,26 @@ pub(crate) fn fetch_if_there(wanted: &Wanted, network: &Network, progress: &Prog
     if network.offline {
         return Err(absent_offline(wanted).into());
     }
-    match fetcher(network)?.fetch(&[request(wanted)], &Heard(progress), cancel_flag()) {
+    let request = request(wanted, network, &Lock::default(), 1)?;
+    match fetcher(network)?.fetch(&[request], &Heard(progress), cancel_flag()) {
         Ok(mut got) => Ok(got.pop().map(|file| Got { path: file.path, size: file.size, sha256: file.sha256 })),
         Err(FetchError::Status { status: 403 | 404 | 410, .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The files of a model of the hub.
+pub(crate) fn hub_model(
+    reference: &str,
+    network: &Network,
+    progress: &Progress,
+) -> Outcome<Vec<strata_fetch::HubFile>> {
+    Ok(fetcher(network)?.hub(reference, &Heard(progress), cancel_flag())?)
+}
+
+/// Reads a file whole, and says which of its pieces are not what is known of them.
+pub(crate) fn audit(path: &Path, locked: Option<&LockedFile>) -> Result<strata_fetch::Audit, FetchError> {
+    strata_fetch::audit(path, strata_fetch::CHUNK, &[], locked, cancel_flag())
 }
 
 /// Address of the model hub.

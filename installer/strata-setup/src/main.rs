@@ -10,6 +10,7 @@ mod env;
 mod facts;
 mod fetching;
 mod interrupt;
+mod lockbook;
 mod models;
 mod outcome;
 mod printer;

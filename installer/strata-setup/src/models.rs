@@ -1,16 +1,21 @@
 //! Models by what people type: a name of the catalog or the release, a source, or a file of their own.
 
 use crate::cli::InstallArgs;
+use crate::fetching::{self, Network};
 use crate::outcome::Outcome;
+use crate::progress::Progress;
 use crate::source::Opened;
 use std::path::{Path, PathBuf};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::FILE_UNREADABLE;
 use strata_diag::catalogue::installing::{DOWNLOAD_FOLDER as DOWNLOAD_FOLDER_CODE, MODEL_UNKNOWN};
+use strata_fetch::Shard;
 use strata_install::plan::WantedModel;
 use strata_install::{InstallError, InstallRoot, ModelFile, Placing};
 use strata_manifest::plan::DownloadFolder;
-use strata_manifest::{BadPath, Catalog, CatalogFile, CatalogModel, Document, PackagePath, ReleaseModel};
+use strata_manifest::{
+    BadPath, Catalog, CatalogFile, CatalogModel, Document, Lock, LockedFile, PackagePath, ReleaseModel, Sha256Digest,
+};
 
 /// Name of the list in a download folder.
 pub(crate) const DOWNLOAD_FILE: &str = "download.json";
@@ -22,29 +27,48 @@ pub(crate) struct Request {
     pub(crate) reason: String,
     /// By file: where its bytes lie already.
     pub(crate) local: Vec<Option<PathBuf>>,
+    /// By file: what is known of it beside size and digest.
+    pub(crate) known: Vec<Known>,
     /// It is the user's own file, used where it is.
     pub(crate) adopted: bool,
 }
 
+/// What a fetch may know of a file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// Digests of its pieces, from the index of the release.
+    pub(crate) chunks: Vec<Sha256Digest>,
+    /// What the hub resolved it to just now.
+    pub(crate) pin: Option<LockedFile>,
+}
+
 /// Where models can come from.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct Shelf<'a> {
     pub(crate) catalog: Catalog,
     offered: Vec<ReleaseModel>,
     /// Address or folder that relative paths of the release are below.
     base: String,
     /// A download folder, and what its list says.
     downloaded: Option<(PathBuf, DownloadFolder)>,
+    network: Network,
+    progress: &'a Progress,
 }
 
-impl Shelf {
-    pub(crate) fn open(args: &InstallArgs, opened: &Opened) -> Outcome<Shelf> {
+impl<'a> Shelf<'a> {
+    /// With the folder that models go to, for its lock file.
+    pub(crate) fn open(
+        args: &InstallArgs,
+        opened: &Opened,
+        (models, progress): (&Path, &'a Progress),
+    ) -> Outcome<Shelf<'a>> {
         let catalog = catalog(args.catalog.as_deref())?;
         let list = opened.folder.path().join(DOWNLOAD_FILE);
         let downloaded =
             if list.is_file() { Some((opened.folder.path().to_owned(), DownloadFolder::read(&list)?)) } else { None };
         let base = opened.base.clone().unwrap_or_else(|| format!("{}/", opened.folder.path().display()));
-        Ok(Shelf { catalog, offered: opened.release.models.clone(), base, downloaded })
+        let network = Network::new(args, Some(models));
+        Ok(Shelf { catalog, offered: opened.release.models.clone(), base, downloaded, network, progress })
     }
 
     /// What lies in the download folder.
@@ -68,9 +92,13 @@ impl Shelf {
             return Ok(Request {
                 model: model.clone(),
                 reason: "named; from the catalog".to_owned(),
+                known: vec![Known::default(); local.len()],
                 local,
                 adopted: false,
             });
+        }
+        if let Some(reference) = text.strip_prefix("hf:").filter(|_| !self.network.offline) {
+            return self.of_hub(reference);
         }
         if text.starts_with("hf:")
             || text.starts_with("pip:")
@@ -121,7 +149,29 @@ impl Shelf {
         }
         let model = bare(name, found.source.clone(), files, known);
         let reason = format!("lies in {}", folder.display());
-        Ok(Some(Request { model, reason, local, adopted: false }))
+        let known = vec![Known::default(); local.len()];
+        Ok(Some(Request { model, reason, local, known, adopted: false }))
+    }
+
+    /// A model of the hub: as the lock file has it, else as its repository lists it.
+    fn of_hub(&self, reference: &str) -> Outcome<Request> {
+        let lock = self.network.book.open()?;
+        let pinned = if self.network.book.update { Vec::new() } else { in_lock(&lock, reference) };
+        let files: Vec<(String, Option<u64>, Option<LockedFile>)> = if !pinned.is_empty() {
+            pinned.into_iter().map(|pin| (pin.source.clone(), Some(pin.size), Some(pin))).collect()
+        } else if self.network.book.locked {
+            return Err(self.network.book.absent(&[format!("hf:{reference}")]).into());
+        } else {
+            let found = fetching::hub_model(reference, &self.network, self.progress)?;
+            found.into_iter().map(|file| (file.source, Some(file.size), file.pin)).collect()
+        };
+        let mut request = named(files.iter().map(|(source, ..)| source.clone()).collect(), &format!("hf:{reference}"))?;
+        for ((file, known), (_, size, pin)) in request.model.files.iter_mut().zip(&mut request.known).zip(files) {
+            file.size = size;
+            file.sha256 = pin.as_ref().map(|pin| pin.sha256);
+            known.pin = pin;
+        }
+        Ok(request)
     }
 
     fn of_release(&self, found: &ReleaseModel) -> Request {
@@ -145,7 +195,8 @@ impl Shelf {
             path.is_file().then_some(path)
         };
         let local = found.files.iter().map(beside).collect();
-        Request { model, reason: "named; offered by the release".to_owned(), local, adopted: false }
+        let known = found.files.iter().map(|file| Known { chunks: file.chunks.clone(), pin: None }).collect();
+        Request { model, reason: "named; offered by the release".to_owned(), local, known, adopted: false }
     }
 }
 
@@ -215,6 +266,34 @@ fn by_source(source: &str) -> Outcome<Request> {
         Some(names) => names.iter().map(|name| format!("{folder}/{name}")).collect(),
         None => vec![source.to_owned()],
     };
+    named(sources, source)
+}
+
+/// What the lock file holds for a reference to the hub: the file, its whole set, or the one with these words in
+/// its name; nothing when that is not all there.
+fn in_lock(lock: &Lock, reference: &str) -> Vec<LockedFile> {
+    let (repository, rest) = if let Some((repository, rest)) = reference.split_once('@') {
+        (repository.to_owned(), rest.to_owned())
+    } else {
+        let at = reference.match_indices(['/', ':']).nth(1).map_or(reference.len(), |(at, _)| at);
+        (reference[..at].to_owned(), format!("main{}", &reference[at..]))
+    };
+    let (revision, asked) = match rest.split_once(['/', ':']) {
+        Some((revision, asked)) => (revision, Some(asked)),
+        None => (rest.as_str(), None),
+    };
+    let head = format!("hf:{repository}@{revision}/");
+    let held: Vec<&str> = lock.files.iter().filter_map(|file| file.source.strip_prefix(&head)).collect();
+    let path = asked.filter(|asked| rest.contains(&format!("/{asked}")));
+    let chosen = strata_fetch::choose(&held, path, asked).unwrap_or_default();
+    let find = |path: &String| lock.files.iter().find(|file| file.source == format!("{head}{path}")).cloned();
+    chosen.iter().filter_map(find).collect()
+}
+
+/// A model of files by their sources; `source` is what the user wrote.
+fn named(sources: Vec<String>, source: &str) -> Outcome<Request> {
+    let first = sources.first().cloned().unwrap_or_default();
+    let file = first.split(['?', '#']).next().unwrap_or(&first).rsplit('/').next().unwrap_or_default().to_owned();
     let mut files = Vec::new();
     for source in sources {
         let last = source.split(['?', '#']).next().unwrap_or(&source).rsplit('/').next().unwrap_or_default();
@@ -233,18 +312,15 @@ fn by_source(source: &str) -> Outcome<Request> {
         });
     }
     let local = vec![None; files.len()];
-    let model = bare(&name_of_file(file), source.to_owned(), files, None);
-    Ok(Request { model, reason: "named by its source".to_owned(), local, adopted: false })
+    let known = vec![Known::default(); files.len()];
+    let model = bare(&name_of_file(&file), source.to_owned(), files, None);
+    Ok(Request { model, reason: "named by its source".to_owned(), local, known, adopted: false })
 }
 
 /// All names of a split set, for the name of any shard: `x-00002-of-00003.gguf`.
 fn shards(file: &str) -> Option<Vec<String>> {
-    let digits = |text: &str| text.len() == 5 && text.bytes().all(|c| c.is_ascii_digit());
-    let (head, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-    let (name, part) = head.rsplit_once('-')?;
-    let number =
-        count.parse::<u32>().ok().filter(|number| digits(count) && digits(part) && (1..=999).contains(number))?;
-    Some((1..=number).map(|n| format!("{name}-{n:05}-of-{count}.gguf")).collect())
+    let shard = Shard::parse(file).filter(|shard| (1..=999).contains(&shard.count))?;
+    Some(shard.set())
 }
 
 /// A file of the user's own, with its further shards when it is the first of a set.
@@ -275,8 +351,9 @@ fn own_file(path: &Path) -> Outcome<Request> {
         });
     }
     let model = bare(&name_of_file(&file_name), path.display().to_string(), files, None);
-    let local = paths.into_iter().map(Some).collect();
-    Ok(Request { model, reason: "your own file, used where it lies".to_owned(), local, adopted: true })
+    let local: Vec<Option<PathBuf>> = paths.into_iter().map(Some).collect();
+    let known = vec![Known::default(); local.len()];
+    Ok(Request { model, reason: "your own file, used where it lies".to_owned(), local, known, adopted: true })
 }
 
 impl Request {

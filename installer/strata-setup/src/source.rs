@@ -45,7 +45,7 @@ pub(crate) fn open(
     refuse_scheme(&place)?;
     let (folder, base) = if is_address(&place) {
         let base = format!("{}/", place.trim_end_matches(&format!("/{RELEASE_FILE}")).trim_end_matches('/'));
-        fetch_index(&base, index, &Network::new(args), progress)?;
+        fetch_index(&base, index, &Network::new(args, None), progress)?;
         (Folder::new(index), Some(base))
     } else {
         let path = std::path::absolute(&place).unwrap_or_else(|_| PathBuf::from(&place));
@@ -126,6 +126,7 @@ fn fetch_index(base: &str, into: &Path, network: &Network, progress: &Progress) 
         about_bytes: 0,
         sha256: None,
         to: into.join(name),
+        ..Wanted::default()
     };
     // An index of yesterday must not be taken for today's, nor its signature for that of a new one.
     let names = [

@@ -96,6 +96,10 @@ pub struct AuditReport {
     pub damaged: Vec<PathNote>,
     /// The generation that a repair made.
     pub repaired_as: Option<u64>,
+    /// Model files that are not what was fetched, or were not.
+    pub damaged_models: Vec<PathNote>,
+    /// Those of them that are whole now.
+    pub mended_models: Vec<PathBuf>,
 }
 
 /// A path and what is to be said about it.

@@ -43,7 +43,8 @@ pub(crate) fn run(context: &Context, args: &InstallArgs) -> Outcome {
     }
     let to = folder(args, &opened);
     let (parts, notes) = parts(&opened, &machine, &gpu)?;
-    let shelf = Shelf::open(args, &opened)?;
+    let models_folder = to.join("models");
+    let shelf = Shelf::open(args, &opened, (&models_folder, &context.progress))?;
     let requests = requests(args, &shelf)?;
     for note in &notes {
         printer::talk(&format!("note: {note}"));
@@ -141,7 +142,7 @@ fn backend_there(parts: &[Part<'_>]) -> String {
 }
 
 /// Models that were named, else the recommended one.
-fn requests(args: &InstallArgs, shelf: &Shelf) -> Outcome<Vec<Request>> {
+fn requests(args: &InstallArgs, shelf: &Shelf<'_>) -> Outcome<Vec<Request>> {
     if args.no_model {
         return Ok(Vec::new());
     }
@@ -249,7 +250,7 @@ fn fetch_all(
     requests: &[Request],
     to: &Path,
 ) -> Outcome<DownloadFolder> {
-    let network = Network::new(args);
+    let network = Network::new(args, Some(&to.join("models")));
     bring_index(opened, to)?;
     let mut wanted = Vec::new();
     for part in parts {
@@ -261,13 +262,15 @@ fn fetch_all(
             about_bytes: file.size,
             sha256: Some(file.sha256),
             to: to.join(file_name(file)),
+            chunks: file.chunks.clone(),
+            ..Wanted::default()
         });
     }
     fetching::fetch(&wanted, &network, &context.progress)?;
     let mut models = Vec::new();
     for request in requests {
         let mut files = Vec::new();
-        for (file, local) in request.model.files.iter().zip(&request.local) {
+        for ((file, local), known) in request.model.files.iter().zip(&request.local).zip(&request.known) {
             let sources = match local {
                 Some(local) => vec![local.display().to_string()],
                 None => file.sources.clone(),
@@ -279,6 +282,10 @@ fn fetch_all(
                 about_bytes: file.bytes(),
                 sha256: file.sha256,
                 to: to.join("models").join(&file.name),
+                chunks: known.chunks.clone(),
+                in_lock: true,
+                pin: known.pin.clone(),
+                mend: false,
             };
             let got = install::fetch_file(&wanted, &network, context)?;
             files.push(DownloadedFile { path: format!("models/{}", file.name), size: got.size, sha256: got.sha256 });

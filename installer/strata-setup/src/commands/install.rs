@@ -23,7 +23,7 @@ use strata_install::{
 };
 use strata_manifest::plan::{InstallPlan, PlanAction};
 use strata_manifest::setup_report::InstalledReport;
-use strata_manifest::{Receipt, UtcTime};
+use strata_manifest::{Receipt, Sha256Digest, UtcTime};
 
 /// Everything that an installation is decided from.
 struct Scene<'a> {
@@ -136,7 +136,7 @@ impl Scene<'_> {
     fn run(&self) -> Outcome {
         let asker = self.context.asker;
         let mut gpu = gpu_request(self.args)?;
-        let shelf = Shelf::open(self.args, &self.opened)?;
+        let shelf = Shelf::open(self.args, &self.opened, (&self.models_dir, &self.context.progress))?;
         if !self.args.dry_run && asker.is_person() {
             self.talk_about_machine();
             gpu = self.ask_backend(gpu)?;
@@ -213,7 +213,7 @@ impl Scene<'_> {
     }
 
     /// Which models: those named; those of a download folder; else a question.
-    fn requests(&self, shelf: &Shelf) -> Outcome<Vec<Request>> {
+    fn requests(&self, shelf: &Shelf<'_>) -> Outcome<Vec<Request>> {
         if self.args.no_model {
             return Ok(Vec::new());
         }
@@ -231,7 +231,7 @@ impl Scene<'_> {
         self.ask_model(shelf)
     }
 
-    fn ask_model(&self, shelf: &Shelf) -> Outcome<Vec<Request>> {
+    fn ask_model(&self, shelf: &Shelf<'_>) -> Outcome<Vec<Request>> {
         let memory = facts::memory(&self.machine);
         let models = &shelf.catalog.models;
         let mut lines: Vec<String> = models
@@ -291,7 +291,7 @@ impl Scene<'_> {
         requests: &[Request],
         link: bool,
     ) -> Outcome<(strata_install::Applied, Vec<Placing>)> {
-        let network = Network::new(self.args);
+        let network = Network::new(self.args, Some(&self.models_dir));
         let archives = if plan.action == PlanAction::Keep { Vec::new() } else { self.archives(plan, &network)? };
         let mut placed = Vec::new();
         for request in requests {
@@ -313,6 +313,12 @@ impl Scene<'_> {
             patience: self.context.patience(),
         };
         Ok((apply(&work, &self.context.progress)?, placed))
+    }
+
+    /// What the index says of the pieces of an archive.
+    fn chunks(&self, sha256: &Sha256Digest) -> Vec<Sha256Digest> {
+        let found = self.opened.release.files().find(|file| file.sha256 == *sha256);
+        found.map(|file| file.chunks.clone()).unwrap_or_default()
     }
 
     /// Archives of the plan: in the folder, kept, or fetched.
@@ -352,6 +358,8 @@ impl Scene<'_> {
                         about_bytes: part.size,
                         sha256: Some(part.sha256),
                         to,
+                        chunks: self.chunks(&part.sha256),
+                        ..Wanted::default()
                     });
                 }
             }
@@ -440,7 +448,8 @@ pub(crate) fn bring(
         store.models.iter().filter(|model| model.name == request.model.name).flat_map(|model| &model.files).collect();
     let places = request.places(models_dir);
     let mut brought = Vec::new();
-    for ((file, local), to) in request.model.files.iter().zip(&request.local).zip(places) {
+    let files = request.model.files.iter().zip(&request.local).zip(&request.known);
+    for (((file, local), known_of_it), to) in files.zip(places) {
         if local.is_some() {
             brought.push(None);
             continue;
@@ -469,6 +478,10 @@ pub(crate) fn bring(
             about_bytes: file.bytes(),
             sha256: file.sha256,
             to: to.clone(),
+            chunks: known_of_it.chunks.clone(),
+            in_lock: true,
+            pin: known_of_it.pin.clone(),
+            mend: false,
         };
         let got = fetch_file(&wanted, network, context)?;
         let expected = Some((got.size, got.sha256));
@@ -490,12 +503,12 @@ pub(crate) fn fetch_file(wanted: &Wanted, network: &Network, context: &Context) 
         let there = fs_err::metadata(&wanted.to).is_ok_and(|metadata| metadata.len() == size);
         if there
             && fetching::digest(&wanted.to, &wanted.name, progress)?
-                == (size, wanted.sha256.unwrap_or_else(|| strata_manifest::Sha256Digest::of_bytes(b"")))
+                == (size, wanted.sha256.unwrap_or_else(|| Sha256Digest::of_bytes(b"")))
         {
             return Ok(fetching::Got {
                 path: wanted.to.clone(),
                 size,
-                sha256: wanted.sha256.unwrap_or_else(|| strata_manifest::Sha256Digest::of_bytes(b"")),
+                sha256: wanted.sha256.unwrap_or_else(|| Sha256Digest::of_bytes(b"")),
             });
         }
     }
@@ -511,6 +524,8 @@ pub(crate) fn fetch_file(wanted: &Wanted, network: &Network, context: &Context) 
             about_bytes: wanted.about_bytes / wanted.sources.len() as u64,
             sha256: None,
             to: folder.join(format!("part-{index}")),
+            in_lock: wanted.in_lock,
+            ..Wanted::default()
         })
         .collect();
     let got = fetching::fetch(&parts, network, progress)?;

@@ -2,6 +2,7 @@
 //! but a repair whose archives are gone.
 
 use crate::cli::{GcArgs, InstallArgs, RepairArgs, RollbackArgs, UninstallArgs};
+use crate::commands::mend::{self, Models};
 use crate::context::Context;
 use crate::fetching::{Network, Wanted};
 use crate::outcome::Outcome;
@@ -25,9 +26,10 @@ pub(crate) fn rollback(context: &Context, args: &RollbackArgs) -> Outcome {
 pub(crate) fn repair(context: &Context, args: &RepairArgs) -> Outcome {
     let root = context.root()?;
     let (generation, receipt) = root.require_installed()?;
+    let models = mend::models(context, &root, args)?;
     let audit = strata_install::audit(&root, generation, &context.progress)?;
     if audit.damaged.is_empty() || args.dry_run {
-        return report_audit(context, &audit);
+        return report_with_models(context, &audit, &models);
     }
     for (path, why) in audit.damaged.iter().take(20) {
         printer::talk(&format!("damaged: {path}: {why}"));
@@ -48,15 +50,16 @@ pub(crate) fn repair(context: &Context, args: &RepairArgs) -> Outcome {
     }
     let when = (UtcTime::now().seconds(), context.patience());
     let (audit, applied) = strata_install::repair(&root, &Disk::real(), &sources, when, &context.progress)?;
-    let Some(applied) = applied else { return report_audit(context, &audit) };
+    let Some(applied) = applied else { return report_with_models(context, &audit, &models) };
     let text = format!(
-        "{} of {} files were damaged; generation {} is whole and current\n",
+        "{} of {} files were damaged; generation {} is whole and current\n{}",
         audit.damaged.len(),
         audit.files,
-        applied.generation
+        applied.generation,
+        models_text(&models)
     );
-    context.answer(&text, &audit_report(&audit, Some(applied.generation)))?;
-    Ok(ExitStatus::Done)
+    context.answer(&text, &audit_report(&audit, Some(applied.generation), &models))?;
+    Ok(if models.all_whole() { ExitStatus::Done } else { ExitStatus::Failed })
 }
 
 /// Fetches archives that no folder at hand holds.
@@ -84,15 +87,28 @@ fn fetch_archives(
             about_bytes: part.archive_size,
             sha256: Some(part.archive_sha256),
             to: into.join(&part.archive),
+            ..Wanted::default()
         })
         .collect();
-    let network = Network::new(&InstallArgs { ca_file: args.ca_file.clone(), ..InstallArgs::default() });
+    let network = Network::new(&InstallArgs { ca_file: args.ca_file.clone(), ..InstallArgs::default() }, None);
     fetching::fetch(&wanted, &network, &context.progress)?;
     sources.push(into);
     Ok(())
 }
 
-fn audit_report(audit: &Audit, repaired_as: Option<u64>) -> AuditReport {
+fn models_text(models: &Models) -> String {
+    let line = |(path, why, mended): &(PathBuf, String, bool)| {
+        let end = if *mended { "; it is whole now" } else { "" };
+        format!("model file {}: {why}{end}\n", path.display())
+    };
+    let mut text = models.damaged.iter().map(line).collect::<Vec<_>>().concat();
+    if models.files > 0 && models.damaged.is_empty() {
+        let _ = writeln!(text, "models: {} files, {}: all are as fetched", models.files, bytes(models.bytes));
+    }
+    text
+}
+
+fn audit_report(audit: &Audit, repaired_as: Option<u64>, models: &Models) -> AuditReport {
     let damaged = audit.damaged.iter().map(|(path, why)| PathNote { path: path.into(), why: why.clone() });
     AuditReport {
         schema: "strata-audit/1.0",
@@ -101,11 +117,21 @@ fn audit_report(audit: &Audit, repaired_as: Option<u64>) -> AuditReport {
         bytes: audit.bytes,
         damaged: damaged.collect(),
         repaired_as,
+        damaged_models: models
+            .damaged
+            .iter()
+            .map(|(path, why, _)| PathNote { path: path.clone(), why: why.clone() })
+            .collect(),
+        mended_models: models.damaged.iter().filter(|(.., mended)| *mended).map(|(path, ..)| path.clone()).collect(),
     }
 }
 
 /// What a check found.
 pub(crate) fn report_audit(context: &Context, audit: &Audit) -> Outcome {
+    report_with_models(context, audit, &Models::default())
+}
+
+fn report_with_models(context: &Context, audit: &Audit, models: &Models) -> Outcome {
     let lines = audit.damaged.iter().map(|(path, why)| format!("damaged: {path}: {why}\n"));
     let mut text = lines.collect::<Vec<_>>().concat();
     let found = if audit.damaged.is_empty() {
@@ -114,8 +140,9 @@ pub(crate) fn report_audit(context: &Context, audit: &Audit) -> Outcome {
         format!("{} are damaged", audit.damaged.len())
     };
     let _ = writeln!(text, "generation {}: {} files, {}: {found}", audit.generation, audit.files, bytes(audit.bytes));
-    context.answer(&text, &audit_report(audit, None))?;
-    Ok(if audit.damaged.is_empty() { ExitStatus::Done } else { ExitStatus::Failed })
+    text += &models_text(models);
+    context.answer(&text, &audit_report(audit, None, models))?;
+    Ok(if audit.damaged.is_empty() && models.all_whole() { ExitStatus::Done } else { ExitStatus::Failed })
 }
 
 pub(crate) fn uninstall(context: &Context, args: &UninstallArgs) -> Outcome {

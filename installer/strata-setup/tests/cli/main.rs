@@ -10,6 +10,7 @@ mod support;
 mod bootstrap;
 mod crashes;
 mod errors;
+mod fetching;
 mod flow;
 mod machines;
 mod manage;

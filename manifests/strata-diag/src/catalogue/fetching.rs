@@ -10,6 +10,7 @@ super::codes! {
     FETCH_SOURCE = "S0607", "fetch-source", "a source is not written as sources are", Usage;
     FETCH_PIP = "S0608", "fetch-pip", "pip did not bring a package", Failed;
     FETCH_SPACE = "S0609", "fetch-space", "a download does not fit on its disk", Failed;
+    FETCH_LOCKED = "S0610", "fetch-locked", "a lock file does not hold what is asked for", Failed;
     FETCH_INCOMPLETE = "S0611", "fetch-incomplete", "a model is not whole at its source", Failed;
     FETCH_CHOICE = "S0612", "fetch-choice", "a source does not say which of its models is meant", Usage;
 }
