@@ -23,11 +23,12 @@ pub use finding::{Bits, Finding, Report};
 
 use crate::PackageError;
 use crate::archive_read::Container;
+use crate::archive_write::Format;
 use inventory::Inventory;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use strata_diag::catalogue::packages::{ARCHIVE_DAMAGED, MANIFEST_MISSING};
+use strata_diag::catalogue::packages::{ARCHIVE_DAMAGED, MANIFEST_MISSING, PACKAGE_TOO_LARGE};
 use strata_manifest::{COMPONENT_FILE, PublicKey, RELEASE_FILE, TrustRoot, UtcTime};
 
 /// How to verify.
@@ -107,17 +108,49 @@ pub fn verify(target: &Path, options: &VerifyOptions, progress: &dyn Progress) -
     archive(&file, target, name.as_deref(), options, progress)
 }
 
-/// Verifies an archive that comes through a pipe: it is kept in an anonymous temporary file.
+/// Verifies an archive that comes through a pipe: it is kept in an anonymous temporary file. What does not
+/// begin like an archive, or does not end before the disk is nearly full, is told without being kept.
 pub fn verify_stream(
     mut stream: impl Read,
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<Report, PackageError> {
     let here = PathBuf::from("-");
-    let mut file = tempfile::tempfile().map_err(PackageError::unwritable(std::env::temp_dir()))?;
-    io::copy(&mut stream, &mut file).map_err(PackageError::unreadable(&here))?;
-    file.flush().map_err(PackageError::unwritable(std::env::temp_dir()))?;
+    let folder = std::env::temp_dir();
+    let mut file = temporary()?;
+    let mut head = Vec::new();
+    (&mut stream).take(512).read_to_end(&mut head).map_err(PackageError::unreadable(&here))?;
+    file.write_all(&head).map_err(PackageError::unwritable(&folder))?;
+    if Container::of_bytes(&head).is_some() {
+        let disk = rustix::fs::fstatvfs(&file).map_err(|error| PackageError::unwritable(&folder)(error.into()))?;
+        let room = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(DISK_LEFT);
+        let mut buffer = vec![0; 256 << 10];
+        let mut kept = 0_u64;
+        loop {
+            let count = match stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(PackageError::unreadable(&here)(error)),
+            };
+            kept += count as u64;
+            if kept > room {
+                let mut report = Report::new(&here, "archive");
+                let message = format!("more than {room} bytes came, for which `{}` has no room", folder.display());
+                report.add(Finding::new(PACKAGE_TOO_LARGE, None, message));
+                return Ok(report);
+            }
+            file.write_all(&buffer[..count]).map_err(PackageError::unwritable(&folder))?;
+        }
+    }
     archive(&file, &here, None, options, progress)
+}
+
+/// Bytes of a disk that stay free when a pipe is kept on it.
+const DISK_LEFT: u64 = 256 << 20;
+
+fn temporary() -> Result<File, PackageError> {
+    tempfile::tempfile().map_err(PackageError::unwritable(std::env::temp_dir()))
 }
 
 fn folder(target: &Path, options: &VerifyOptions, progress: &dyn Progress) -> Result<Report, PackageError> {
@@ -128,7 +161,7 @@ fn folder(target: &Path, options: &VerifyOptions, progress: &dyn Progress) -> Re
         return prefix::verify(&generation, options, progress);
     }
     let mut report = Report::new(target, "package folder");
-    let inventory = Inventory::of_folder(target, options, progress, &mut report)?;
+    let inventory = Inventory::of_folder(target, None, options, progress, &mut report)?;
     if inventory.manifest.is_some() {
         rules::check(&inventory, options, &mut report);
         law::check(&inventory, options, &mut report);
@@ -139,6 +172,16 @@ fn folder(target: &Path, options: &VerifyOptions, progress: &dyn Progress) -> Re
     } else {
         if !foreign::check(&inventory, &mut report) {
             nothing_to_check(&mut report);
+            if inventory
+                .items
+                .keys()
+                .any(|path| Format::of_name(path).is_some_and(|(stem, _)| stem.starts_with("strata-")))
+            {
+                report.note(format!(
+                    "archives lie in it: name them, or list them with `strata package index {}`",
+                    target.display()
+                ));
+            }
         }
         if options.run {
             run::withheld(&mut report, "no manifest says what its programs are");
@@ -184,7 +227,7 @@ fn archive_inventory(
         );
         return Ok(None);
     };
-    Inventory::of_archive(file, container, options, progress, report).map(Some).map_err(unreadable)
+    Inventory::of_archive(file, temporary()?, container, options, progress, report).map(Some).map_err(unreadable)
 }
 
 fn archive_rules(inventory: &Inventory, name: Option<&str>, options: &VerifyOptions, report: &mut Report) {

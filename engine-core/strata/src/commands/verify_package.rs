@@ -2,7 +2,7 @@
 //! the exit status.
 
 use crate::cli::VerifyPackageArgs;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Stop};
 use crate::printer;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,6 +15,7 @@ use strata_diag::catalogue::{self};
 use strata_diag::{Code, Diagnostic, ExitStatus};
 use strata_manifest::verify_report::{FindingCount, VerifiedComponent, VerifiedTarget, VerifyFinding, VerifyReport};
 use strata_manifest::{Document, TrustRoot, UtcTime};
+use strata_package::PackageError;
 use strata_package::sign;
 use strata_package::sums::{self, SumResult};
 use strata_package::verify::{Bits, Progress, Report, TrustAnchor, VerifyOptions, verify, verify_stream};
@@ -23,10 +24,17 @@ use strata_package::verify::{Bits, Progress, Report, TrustAnchor, VerifyOptions,
 const SHOWN: usize = 8;
 
 pub(crate) fn run(args: &VerifyPackageArgs) -> Outcome {
-    let targets = match &args.sums {
-        Some(list) => vec![against_sums(list, &args.paths)?],
+    let (targets, mut failures) = match &args.sums {
+        Some(list) => (vec![against_sums(list, &args.paths)?], Vec::new()),
         None => verified(args)?,
     };
+    // What could not be looked at comes last, and does not keep the rest from being told.
+    let last = failures.pop();
+    if targets.is_empty()
+        && let Some(failure) = last
+    {
+        return Err(told(&failures, failure));
+    }
     let bits = targets.iter().fold(0, |bits, target| bits | target.bits);
     if args.json {
         printer::document(&VerifyReport { schema: "strata-verify/1.0", targets, bits })?;
@@ -35,10 +43,18 @@ pub(crate) fn run(args: &VerifyPackageArgs) -> Outcome {
             printer::data(&text_of(target, args.quiet))?;
         }
     }
-    Ok(ExitStatus::Verdict(bits))
+    last.map_or(Ok(ExitStatus::Verdict(bits)), |failure| Err(told(&failures, failure)))
 }
 
-fn verified(args: &VerifyPackageArgs) -> Outcome<Vec<VerifiedTarget>> {
+/// Tells all failures but the last, which ends the command.
+fn told(failures: &[PackageError], last: PackageError) -> Stop {
+    for failure in failures {
+        printer::talk(&Diagnostic::of(failure).to_text());
+    }
+    last.into()
+}
+
+fn verified(args: &VerifyPackageArgs) -> Outcome<(Vec<VerifiedTarget>, Vec<PackageError>)> {
     let options = VerifyOptions {
         trust: args.key.as_deref().map(anchor).transpose()?,
         unsigned: args.no_signature,
@@ -49,7 +65,7 @@ fn verified(args: &VerifyPackageArgs) -> Outcome<Vec<VerifiedTarget>> {
         reencode_bytes: if args.canonical { u64::MAX } else { 256 << 20 },
         ..VerifyOptions::at(UtcTime::now())
     };
-    let mut targets = Vec::new();
+    let (mut targets, mut failures) = (Vec::new(), Vec::new());
     for path in &args.paths {
         let bar = Bar::new(path, args.quiet || args.json);
         let report = if path.as_os_str() == "-" {
@@ -58,9 +74,12 @@ fn verified(args: &VerifyPackageArgs) -> Outcome<Vec<VerifiedTarget>> {
             verify(path, &options, &bar)
         };
         bar.end();
-        targets.push(target_of(report?));
+        match report {
+            Ok(report) => targets.push(target_of(report)),
+            Err(failure) => failures.push(failure),
+        }
     }
-    Ok(targets)
+    Ok((targets, failures))
 }
 
 /// A trust root begins with a brace, a minisign key with its comment.

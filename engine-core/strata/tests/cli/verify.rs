@@ -392,6 +392,27 @@ fn sums_are_checked_and_an_empty_list_is_never_passed() {
     refused(strata().arg("verify-package"), 2, "S0001");
 }
 
+/// Of several, one that is not there does not hide what is wrong with the others.
+#[test]
+fn all_paths_are_looked_at_also_behind_one_that_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs_err::write(at("bad.tar.gz"), "no archive").unwrap();
+    let ran = ran(strata().arg("verify-package").args([at("absent"), at("bad.tar.gz"), at("absent too")]));
+    has(&ran, 1, &["bad.tar.gz: DAMAGED", "error[S0501]"]);
+    assert!(ran.err.contains("absent`") && ran.err.contains("absent too`"), "{}", ran.err);
+}
+
+/// A pipe that never ends is told for what it is before it fills a disk.
+#[test]
+fn an_endless_pipe_that_is_no_archive_ends() {
+    let zero = fs_err::File::open("/dev/zero").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
+    let output = command.args(["verify-package", "-"]).stdin(zero.into_parts().0).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(17) && said.contains("error[S0501]"), "{output:?}");
+}
+
 /// Bytes that are no archive, or end in the middle, are told and nothing panics.
 #[test]
 fn cut_and_foreign_bytes_are_told() {

@@ -15,13 +15,15 @@ const MAX_KEPT_TEXT: u64 = 8 << 20;
 /// Texts and facts that are kept of one package, in bytes: a hostile one has as many as it likes.
 const MAX_KEPT: u64 = 64 << 20;
 const BUFFER: usize = 512 << 10;
+/// Why facts of a file are missing.
+const TOO_MUCH: &str = "of this package more was read than is kept";
 
 /// What is known of a file's content.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     pub(super) digests: Digests,
-    pub(super) elf: Option<Result<ElfFacts, String>>,
-    pub(super) gpu: GpuFacts,
+    pub(super) elf: Option<Box<Result<ElfFacts, String>>>,
+    pub(super) gpu: Option<Box<GpuFacts>>,
     /// The text of a small document (descriptor, bill of material, list of sums).
     pub(super) text: Option<String>,
     /// A folder of the builder's home that it holds.
@@ -85,7 +87,7 @@ pub(super) fn of_stream(
     let into: &mut dyn Write = if wanted { spool } else { &mut sink };
     let (digests, head, text) = hash(&mut whole, path, room, &mut |bytes| tell(bytes.len() as u64), into)?;
     if !may_hold_code(&head, path) {
-        return Ok(Content { digests, elf: None, gpu: GpuFacts::default(), text, build_path: None });
+        return Ok(Content { digests, elf: None, gpu: None, text, build_path: None });
     }
     // The readers take a file that begins with what they read.
     let content = if start == 0 {
@@ -166,25 +168,27 @@ fn inspected(
     room: &Room,
     mut file: &File,
 ) -> io::Result<Content> {
-    let mut content = Content { digests, elf: None, gpu: GpuFacts::default(), text, build_path: None };
+    let mut content = Content { digests, elf: None, gpu: None, text, build_path: None };
     if !may_hold_code(head, path) {
         return Ok(content);
     }
     if head.starts_with(b"\x7fELF") {
-        content.elf = elf::inspect(file).transpose();
-        if let Some(Ok(facts)) = &content.elf
-            && !room.take(facts.kept_bytes())
+        content.elf = elf::inspect(file).transpose().map(Box::new);
+        if let Some(facts) = &mut content.elf
+            && let Ok(read) = facts.as_ref()
+            && !room.take(read.kept_bytes())
         {
-            content.elf = Some(Err("of this package more was read than is kept".to_owned()));
+            **facts = Err(TOO_MUCH.to_owned());
         }
     }
     file.seek(SeekFrom::Start(0))?;
-    content.gpu = gpu::scan(&mut io::BufReader::with_capacity(BUFFER, file))?;
-    if !room.take(content.gpu.kept_bytes()) {
-        content.gpu = GpuFacts::default();
-        content.gpu.unreadable.insert("of this package more was read than is kept".to_owned());
+    let mut gpu = gpu::scan(&mut io::BufReader::with_capacity(BUFFER, file))?;
+    if !room.take(gpu.kept_bytes()) {
+        gpu = GpuFacts::default();
+        gpu.unreadable.insert(TOO_MUCH.to_owned());
     }
-    if matches!(content.elf, Some(Ok(_))) {
+    content.gpu = (gpu != GpuFacts::default()).then(|| Box::new(gpu));
+    if content.elf.as_ref().is_some_and(|facts| facts.is_ok()) {
         file.seek(SeekFrom::Start(0))?;
         content.build_path = build_path(&mut file)?;
     }

@@ -13,8 +13,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use strata_diag::catalogue::packages::{
     ARCHIVE_DAMAGED, BAD_ENTRY_KIND, BAD_ENTRY_NAME, MANIFEST_INVALID, MODE_DIFFERS, NAME_TWINS, NOT_CANONICAL,
     PACKAGE_TOO_LARGE,
@@ -37,7 +37,7 @@ pub(super) struct Item {
     /// Its place among the entries of an archive.
     pub(super) at: usize,
     /// Of files that could be read.
-    pub(super) content: Option<Content>,
+    pub(super) content: Option<Box<Content>>,
     /// Where it lies in the spool, when everything is kept.
     pub(super) spooled: Option<u64>,
 }
@@ -95,9 +95,10 @@ impl Inventory {
         Inventory { items, manifest: Some(manifest), ..Inventory::new(self.container) }
     }
 
-    /// Reads an archive to its end, or to where it is damaged.
+    /// Reads an archive to its end, or to where it is damaged; `spool` is an empty file for contents.
     pub(super) fn of_archive(
         file: &File,
+        spool: File,
         container: Container,
         options: &VerifyOptions,
         progress: &dyn Progress,
@@ -105,7 +106,7 @@ impl Inventory {
     ) -> io::Result<Inventory> {
         let mut reader = ArchiveInventory {
             inventory: Inventory::new(Some(container)),
-            spool: tempfile::tempfile()?,
+            spool,
             keep: true,
             kept: 0,
             limit: options.reencode_bytes,
@@ -133,9 +134,11 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// Reads a folder: names first, then all files by several threads.
+    /// Reads a folder: names first, then the manifest, then the files that it lists by several threads. Without a
+    /// manifest, those that `wanted` wants; all, without that.
     pub(super) fn of_folder(
         root: &Path,
+        wanted: Option<&dyn Fn(&str) -> bool>,
         options: &VerifyOptions,
         progress: &dyn Progress,
         report: &mut Report,
@@ -145,22 +148,22 @@ impl Inventory {
         let mut twins = names::Twins::default();
         let names = names_in(root).map_err(PackageError::unreadable(root))?;
         walk(root, (root, names), &mut inventory, &mut files, &mut twins, report);
-        let total = files.iter().map(|(_, size)| size).sum();
-        let results = read_all(root, &files, total, options.threads, progress);
-        for (path, content) in results {
-            match content {
-                Ok(content) => {
-                    report.files += 1;
-                    report.bytes += content.digests.size;
-                    if path == COMPONENT_FILE {
-                        inventory.take_manifest(&content, report);
-                    } else if let Some(item) = inventory.items.get_mut(&path) {
-                        item.content = Some(content);
-                    }
-                }
-                Err(error) => report.add(unreadable(path.as_bytes(), error)),
-            }
+        // The manifest first: of what it does not list it is enough that it is there.
+        let manifest = files.iter().position(|(path, _)| path == COMPONENT_FILE).map(|at| files.swap_remove(at));
+        let room = Room::new();
+        if let Some((path, _)) = manifest {
+            let content = content_of(root, &path, &room, &|_| {});
+            inventory.take_content(&path, content, report);
         }
+        let listed = |inventory: &Inventory, path: &str, size: u64| match (&inventory.manifest, wanted) {
+            (Some(manifest), _) => manifest.component.file(path).is_some_and(|file| file.size == size),
+            (None, Some(wanted)) => wanted(path),
+            (None, None) => true,
+        };
+        files.retain(|(path, size)| listed(&inventory, path, *size));
+        read_all(root, files, options.threads, &room, progress, &mut |path, content| {
+            inventory.take_content(path, content, report);
+        });
         if let Some(item) = inventory.items.remove(COMPONENT_FILE)
             && inventory.manifest.is_some()
             && item.mode != 0o644
@@ -170,6 +173,22 @@ impl Inventory {
         }
         names::links(&inventory.items, inventory.manifest.is_some(), report);
         Ok(inventory)
+    }
+
+    /// What was read of a file of a folder.
+    fn take_content(&mut self, path: &str, content: io::Result<Content>, report: &mut Report) {
+        match content {
+            Ok(content) => {
+                report.files += 1;
+                report.bytes += content.digests.size;
+                if path == COMPONENT_FILE {
+                    self.take_manifest(&content, report);
+                } else if let Some(item) = self.items.get_mut(path) {
+                    item.content = Some(Box::new(content));
+                }
+            }
+            Err(error) => report.add(unreadable(path.as_bytes(), error)),
+        }
     }
 
     fn take_manifest(&mut self, content: &Content, report: &mut Report) {
@@ -290,30 +309,35 @@ fn twin(name: &[u8], other: &[u8]) -> Finding {
     Finding::new(NAME_TWINS, Some(name), message).fact("other", super::finding::printable(other))
 }
 
-type Read1 = (String, io::Result<Content>);
-
 /// Hashes the files, large ones first, so that no thread is left alone with one at the end.
-fn read_all(root: &Path, files: &[(String, u64)], total: u64, threads: usize, progress: &dyn Progress) -> Vec<Read1> {
-    let mut order: Vec<&(String, u64)> = files.iter().collect();
-    order.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+fn read_all(
+    root: &Path,
+    mut files: Vec<(String, u64)>,
+    threads: usize,
+    room: &Room,
+    progress: &dyn Progress,
+    take: &mut (dyn FnMut(&str, io::Result<Content>) + Send),
+) {
+    let total = files.iter().map(|(_, size)| size).sum();
+    files.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
-    let (next, done, room) = (AtomicUsize::new(0), AtomicU64::new(0), Room::new());
-    let results = Mutex::new(Vec::with_capacity(files.len()));
+    let (next, done, take) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(take));
     let tell = |bytes: u64| progress.bytes(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, 64).min(order.len()) {
+        for _ in 0..threads.clamp(1, 64).min(files.len()) {
             scope.spawn(|| {
-                while let Some((path, _)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let content = open(&root.join(path));
-                    let content = content.and_then(|file| content::of_file(&file, path, &room, &tell));
-                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((path.clone(), content));
+                while let Some((path, _)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let content = content_of(root, path, room, &tell);
+                    (*take.lock().unwrap_or_else(PoisonError::into_inner))(path, content);
                 }
             });
         }
     });
-    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.sort_by(|a, b| a.0.cmp(&b.0));
-    results
+}
+
+fn content_of(root: &Path, path: &str, room: &Room, tell: &dyn Fn(u64)) -> io::Result<Content> {
+    let file = open(&root.join(path))?;
+    content::of_file(&file, path, room, tell)
 }
 
 /// Opens a file that was one when the folder was read; a link or pipe that took its place is an error.
@@ -377,7 +401,7 @@ impl ArchiveInventory<'_> {
         Some(path.to_owned())
     }
 
-    fn content(&mut self, entry: &Entry, path: &str, content: &mut dyn Read) -> io::Result<Option<Content>> {
+    fn content(&mut self, entry: &Entry, path: &str, content: &mut dyn Read) -> io::Result<Option<Box<Content>>> {
         let manifest = self.inventory.manifest.as_ref();
         let announced = path == COMPONENT_FILE && entry.size <= MAX_DOCUMENT_BYTES
             || manifest.and_then(|manifest| manifest.component.file(path)).is_some_and(|file| file.size == entry.size);
@@ -398,7 +422,8 @@ impl ArchiveInventory<'_> {
         // Unpacked bytes against packed ones: the share is a guess, and never above the whole.
         let tell = |bytes: u64| progress.bytes((done.fetch_add(bytes, Ordering::Relaxed) + bytes) / 3, total);
         self.kept += entry.size;
-        content::of_stream(content, path, &mut self.spool, self.keep, &self.room, &tell).map(Some)
+        content::of_stream(content, path, &mut self.spool, self.keep, &self.room, &tell)
+            .map(|content| Some(Box::new(content)))
     }
 }
 

@@ -100,7 +100,7 @@ fn elves<'i>(inventory: &'i Inventory, report: &mut Report) -> Elves<'i> {
     let mut elves = BTreeMap::new();
     for (path, item) in &inventory.items {
         let Some(content) = &item.content else { continue };
-        match &content.elf {
+        match content.elf.as_deref() {
             Some(Ok(facts)) => {
                 elves.insert(path.as_str(), facts);
             }
@@ -110,7 +110,7 @@ fn elves<'i>(inventory: &'i Inventory, report: &mut Report) -> Elves<'i> {
             }
             None => {}
         }
-        for why in &content.gpu.unreadable {
+        for why in content.gpu.iter().flat_map(|gpu| &gpu.unreadable) {
             report.add(Finding::new(
                 GPU_TARGETS,
                 Some(path.as_bytes()),
@@ -312,7 +312,7 @@ fn floor(declared: Option<&str>, prefix: &str, what: &str, elves: &Elves<'_>, re
 fn gpu(inventory: &Inventory, component: &Component, report: &mut Report) {
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for (path, item) in &inventory.items {
-        for target in item.content.iter().flat_map(|content| &content.gpu.targets) {
+        for target in item.content.iter().filter_map(|content| content.gpu.as_ref()).flat_map(|gpu| &gpu.targets) {
             found.entry(target).or_insert(path);
         }
     }

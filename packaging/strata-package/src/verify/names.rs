@@ -4,6 +4,7 @@
 use super::finding::{Finding, Report, printable};
 use super::inventory::Item;
 use crate::archive_read::Kind;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use strata_diag::catalogue::packages::{BAD_ENTRY_KIND, LINK_DANGLING, LINK_LOOP, LINK_OUTSIDE};
 use unicode_normalization::UnicodeNormalization;
@@ -75,11 +76,22 @@ fn is_invisible(c: char) -> bool {
 /// Finds names that are one name where case or Unicode's form does not count.
 #[derive(Debug, Default)]
 pub(super) struct Twins {
-    entries: HashMap<String, Vec<u8>>,
+    entries: HashMap<Box<str>, Original>,
     /// Folders that names lie in, with or without an entry of their own.
-    folders: HashMap<String, Vec<u8>>,
+    folders: HashMap<Box<str>, Original>,
     /// Bytes of all these names.
     bytes: usize,
+}
+
+/// A name as it stands; `None`: like its folded form, as most names are.
+type Original = Option<Box<[u8]>>;
+
+fn original(name: &[u8], folded: &str) -> Original {
+    (name != folded.as_bytes()).then(|| name.into())
+}
+
+fn spelled<'a>(folded: &'a str, first: &'a Original) -> &'a [u8] {
+    first.as_deref().unwrap_or(folded.as_bytes())
 }
 
 impl Twins {
@@ -91,21 +103,31 @@ impl Twins {
     /// The name seen before that this entry is the twin of.
     pub(super) fn other(&mut self, name: &[u8]) -> Option<Vec<u8>> {
         let folded: String = String::from_utf8_lossy(name).nfkc().flat_map(char::to_lowercase).nfkc().collect();
-        let differs = |first: &Vec<u8>, name: &[u8]| (first != name).then(|| first.clone());
-        let mut found = self.folders.get(&folded).and_then(|first| differs(first, name));
+        let differs = |folded: &str, first: &Original, name: &[u8]| {
+            let first = spelled(folded, first);
+            (first != name).then(|| first.to_vec())
+        };
+        let mut found = self.folders.get(folded.as_str()).and_then(|first| differs(&folded, first, name));
         // Folders count: `Lib/a` and `lib/b` share one.
         for (depth, (end, _)) in folded.match_indices('/').enumerate() {
-            let (folder, original) = (&folded[..end], prefix_of(name, depth));
-            let entry = self.entries.get(folder).and_then(|first| differs(first, &original));
-            let bytes = &mut self.bytes;
-            let first = self.folders.entry(folder.to_owned()).or_insert_with(|| {
-                *bytes += 2 * folder.len();
-                original.clone()
-            });
-            found = found.or(entry).or_else(|| differs(first, &original));
+            let (folder, own) = (&folded[..end], prefix_of(name, depth));
+            let entry = self.entries.get(folder).and_then(|first| differs(folder, first, &own));
+            let first = self.folders.get(folder).and_then(|first| differs(folder, first, &own));
+            if !self.folders.contains_key(folder) {
+                self.bytes += 2 * folder.len();
+                self.folders.insert(folder.into(), original(&own, folder));
+            }
+            found = found.or(entry).or(first);
         }
         self.bytes += 2 * name.len();
-        self.entries.insert(folded, name.to_vec()).or(found)
+        let own = original(name, &folded);
+        match self.entries.entry(folded.into()) {
+            Entry::Occupied(seen) => Some(spelled(seen.key(), seen.get()).to_vec()),
+            Entry::Vacant(free) => {
+                free.insert(own);
+                found
+            }
+        }
     }
 }
 

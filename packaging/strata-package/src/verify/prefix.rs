@@ -32,9 +32,10 @@ pub(super) fn verify(
     let root = fs_err::canonicalize(generation).map_err(PackageError::unreadable(generation))?;
     let mut report = Report::new(generation, "installation");
     let receipt = Receipt::read(&root.join(RECEIPT_FILE))?;
-    let inventory = Inventory::of_folder(&root, options, progress, &mut report)?;
     let listed: BTreeMap<&str, Listed> =
         receipt.files.iter().map(|file| (file.path.as_str(), (file.size, file.sha256, file.mode.clone()))).collect();
+    let wanted = |path: &str| listed.contains_key(path) || path.starts_with(COMPONENTS);
+    let inventory = Inventory::of_folder(&root, Some(&wanted), options, progress, &mut report)?;
     against_receipt(&inventory, &listed, &mut report);
     components(&inventory, &receipt, &listed, options, &mut report);
     if options.run {
