@@ -59,8 +59,12 @@ pub trait Document: Serialize + DeserializeOwned {
         let unwritable = |source| ManifestError::Unwritable { path: path.to_owned(), source };
         let beside = path.with_extension(format!("new-{}", std::process::id()));
         let mut file = fs_err::File::create(&beside).map_err(unwritable)?;
-        file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
-        fs_err::rename(&beside, path).map_err(unwritable)
+        let written = file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all());
+        // What is left of a full disk is not left there.
+        written
+            .and_then(|()| fs_err::rename(&beside, path))
+            .inspect_err(|_| drop(fs_err::remove_file(&beside)))
+            .map_err(unwritable)
     }
 }
 

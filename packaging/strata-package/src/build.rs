@@ -291,10 +291,14 @@ fn write_archives(
     options: &BuildOptions<'_>,
 ) -> Result<Vec<PathBuf>, PackageError> {
     fs_err::create_dir_all(options.out).map_err(PackageError::unwritable(options.out))?;
+    // A folder of this run's own: another run may write the same archives at the same time, and what is not
+    // proven yet never lies under its name.
+    let own = tempfile::Builder::new().prefix(".strata-package-").tempdir_in(options.out);
+    let own = own.map_err(PackageError::unwritable(options.out))?;
     let mut archives = Vec::new();
     for format in options.formats {
-        let path = options.out.join(format!("{}.{}", component.stem(), format.suffix()));
-        let beside = options.out.join(format!(".{}.{}.new", component.stem(), format.suffix()));
+        let name = format!("{}.{}", component.stem(), format.suffix());
+        let (beside, path) = (own.path().join(&name), options.out.join(&name));
         let written = fs_err::File::create(&beside).and_then(|file| {
             let mut source = |listed: &PackageFile| open(files, listed);
             let out = io::BufWriter::with_capacity(1 << 20, file);
@@ -302,20 +306,19 @@ fn write_archives(
             out.flush()?;
             out.get_ref().sync_all()
         });
-        if let Err(error) = written {
-            let _ = fs_err::remove_file(&beside);
-            return Err(PackageError::Unwritable { path, source: error });
-        }
-        fs_err::rename(&beside, &path).map_err(PackageError::unwritable(&path))?;
-        prove(&path, options)?;
-        archives.push(path);
+        written.map_err(PackageError::unwritable(&path))?;
+        prove(&beside, &path, options)?;
+        archives.push((beside, path));
     }
-    Ok(archives)
+    for (beside, path) in &archives {
+        fs_err::rename(beside, path).map_err(PackageError::unwritable(path))?;
+    }
+    Ok(archives.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Looks at a written archive with the verifier's eyes, and removes it when something is wrong with it. How
-/// it is compressed is not compared: this very program has just done that.
-fn prove(archive: &Path, options: &BuildOptions<'_>) -> Result<(), PackageError> {
+/// Looks at a written archive, which is to lie at `path`, with the verifier's eyes. How it is compressed is not
+/// compared: this very program has just done that.
+fn prove(archive: &Path, path: &Path, options: &BuildOptions<'_>) -> Result<(), PackageError> {
     let verify = VerifyOptions {
         build_paths: options.allow_build_paths,
         reencode_bytes: 0,
@@ -325,7 +328,6 @@ fn prove(archive: &Path, options: &BuildOptions<'_>) -> Result<(), PackageError>
     if report.is_clean() {
         return Ok(());
     }
-    fs_err::remove_file(archive).map_err(PackageError::unwritable(archive))?;
     let sentence = |finding: &verify::Finding| {
         let path = finding.path.as_ref().map(|path| format!("{path}: ")).unwrap_or_default();
         let facts: String =
@@ -333,7 +335,7 @@ fn prove(archive: &Path, options: &BuildOptions<'_>) -> Result<(), PackageError>
         (finding.code.id, format!("{path}{}{facts}", finding.message))
     };
     Err(PackageError::Unsound {
-        archive: archive.to_owned(),
+        archive: path.to_owned(),
         count: report.counts.values().map(|count| count.findings).sum(),
         first: report.findings.iter().take(10).map(sentence).collect(),
     })

@@ -60,7 +60,8 @@ pub fn keygen(stem: &Path, password: Option<String>) -> Result<PublicKey, Packag
     let secret = secret.map_err(|error| refused(&secret_path, error.to_string()))?.into_string();
     let public = pair.pk.to_box().map_err(|error| refused(&public_path, error.to_string()))?.into_string();
     write_new(&secret_path, &secret, 0o600)?;
-    write_new(&public_path, &public, 0o644)?;
+    // Half a pair is of no use, and would stand in the way of the next.
+    write_new(&public_path, &public, 0o644).inspect_err(|_| drop(fs_err::remove_file(&secret_path)))?;
     Ok(PublicKey { id, public: pair.pk.to_base64(), comment: String::new(), revoked: false })
 }
 
@@ -72,6 +73,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), PackageError> {
     file.write_all(text.trim_end().as_bytes())
         .and_then(|()| file.write_all(b"\n"))
         .and_then(|()| file.sync_all())
+        .inspect_err(|_| drop(fs_err::remove_file(path)))
         .map_err(PackageError::unwritable(path))
 }
 

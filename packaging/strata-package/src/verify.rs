@@ -215,7 +215,11 @@ fn archive_inventory(
     progress: &dyn Progress,
     report: &mut Report,
 ) -> Result<Option<Inventory>, PackageError> {
-    let unreadable = |source| PackageError::Unreadable { path: target.to_owned(), source };
+    // Contents go to the temporary folder, whose disk can be full; the archive's own cannot, for a reader.
+    let unreadable = |source: io::Error| match source.kind() {
+        io::ErrorKind::StorageFull => PackageError::Unwritable { path: std::env::temp_dir(), source },
+        _ => PackageError::Unreadable { path: target.to_owned(), source },
+    };
     let mut head = [0_u8; 512];
     let mut start = file;
     start.rewind().map_err(unreadable)?;

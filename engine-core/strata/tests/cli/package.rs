@@ -290,6 +290,22 @@ fn two_builds_are_byte_equal() {
 }
 
 /// The reported package: 1,080 unbundled code objects lay beside what the manifest listed.
+/// Two runs that write the same archive do not meet on the way, and nothing but the archive is left.
+#[test]
+fn two_runs_at_once_into_one_folder_both_end_well() {
+    let scene = Scene::new();
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..3).map(|_| scope.spawn(|| scene.build(&[]).success())).collect();
+        for run in runs {
+            run.join().unwrap();
+        }
+    });
+    let left = fs_err::read_dir(scene.path("out")).unwrap().count();
+    assert_eq!(left, 1);
+    let verify = ["verify-package", "--allow-build-paths"];
+    strata().args(verify).arg(scene.archive("tar.gz")).assert().success();
+}
+
 #[test]
 fn unbundled_code_objects_stop_the_build() {
     let scene = Scene::new();

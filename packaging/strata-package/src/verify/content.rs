@@ -63,15 +63,18 @@ fn may_hold_code(head: &[u8], path: &str) -> bool {
 /// Hashes a file of a folder and looks at what it is.
 pub(super) fn of_file(file: &File, path: &str, room: &Room, tell: &dyn Fn(u64)) -> io::Result<Content> {
     let mut reader = file;
-    let (digests, head, text) = hash(&mut reader, path, room, &mut |bytes| tell(bytes.len() as u64), &mut io::sink())?;
+    let size = file.metadata()?.len();
+    let mut tell = |bytes: &[u8]| tell(bytes.len() as u64);
+    let (digests, head, text) = hash(&mut reader, path, room, size, &mut tell, &mut io::sink())?;
     inspected(digests, &head, text, path, room, file)
 }
 
 /// Hashes an entry of an archive while it passes; what may hold code is kept in `spool` to be looked at,
-/// and everything is where `keep` says so.
+/// and everything is where `keep` says so. `size` is what the entry announces.
 pub(super) fn of_stream(
     reader: &mut dyn Read,
     path: &str,
+    size: u64,
     spool: &mut File,
     keep: bool,
     room: &Room,
@@ -85,7 +88,7 @@ pub(super) fn of_stream(
     let mut whole = head.as_slice().chain(reader);
     let mut sink = io::sink();
     let into: &mut dyn Write = if wanted { spool } else { &mut sink };
-    let (digests, head, text) = hash(&mut whole, path, room, &mut |bytes| tell(bytes.len() as u64), into)?;
+    let (digests, head, text) = hash(&mut whole, path, room, size, &mut |bytes| tell(bytes.len() as u64), into)?;
     if !may_hold_code(&head, path) {
         return Ok(Content { digests, elf: None, gpu: None, text, build_path: None });
     }
@@ -124,6 +127,7 @@ fn hash(
     reader: &mut dyn Read,
     path: &str,
     room: &Room,
+    size: u64,
     tell: &mut dyn FnMut(&[u8]),
     copy: &mut dyn Write,
 ) -> io::Result<Hashed> {
@@ -132,7 +136,8 @@ fn hash(
     // There is one manifest, which is parsed and let go.
     let manifest = path == COMPONENT_FILE;
     let limit = if manifest { MAX_DOCUMENT_BYTES } else { MAX_KEPT_TEXT };
-    let mut buffer = vec![0; BUFFER];
+    // Most files are small, and there may be many.
+    let mut buffer = vec![0; BUFFER.min(size as usize).max(4096)];
     loop {
         let count = match reader.read(&mut buffer) {
             Ok(0) => break,

@@ -422,7 +422,7 @@ impl ArchiveInventory<'_> {
         // Unpacked bytes against packed ones: the share is a guess, and never above the whole.
         let tell = |bytes: u64| progress.bytes((done.fetch_add(bytes, Ordering::Relaxed) + bytes) / 3, total);
         self.kept += entry.size;
-        content::of_stream(content, path, &mut self.spool, self.keep, &self.room, &tell)
+        content::of_stream(content, path, entry.size, &mut self.spool, self.keep, &self.room, &tell)
             .map(|content| Some(Box::new(content)))
     }
 }
