@@ -42,6 +42,8 @@ pub struct Apply<'a> {
     pub now: u64,
     /// How long to wait for another run.
     pub patience: Duration,
+    /// How long each plugin's check may take; `None`: 60 s for the CPU's, 180 s for others.
+    pub proof_limit: Option<Duration>,
 }
 
 /// What is there now.
@@ -230,7 +232,7 @@ fn prove_all(
     let program = staged.folder.join("bin/strata");
     for plugin in plugins {
         let is_cpu = plugin.name == "cpu";
-        let limit = if is_cpu { CPU_LIMIT } else { GPU_LIMIT };
+        let limit = work.proof_limit.unwrap_or(if is_cpu { CPU_LIMIT } else { GPU_LIMIT });
         observer.note(&format!("plugin `{}` is tried, for at most {} s", plugin.name, limit.as_secs()));
         let result = prove::prove(&program, &staged.folder.join(&plugin.descriptor), limit);
         judge_proof(work, plugin, is_cpu, result, applied)?;

@@ -243,6 +243,11 @@ impl Diagnose for InstallError {
                     .to_owned(),
                 "all that is wrong with an archive: `strata verify-package ARCHIVE`".to_owned(),
             ],
+            InstallError::Proof { plugin, .. } if plugin == "cpu" => vec![
+                "what is installed was not changed".to_owned(),
+                "nothing runs without this plugin: look at this machine's memory, or take another release: `--release DIR|URL`"
+                    .to_owned(),
+            ],
             InstallError::Proof { .. } => vec![
                 "what is installed was not changed".to_owned(),
                 "without the GPU: `--backend cpu`; to install it all the same: `--allow-unproven`".to_owned(),

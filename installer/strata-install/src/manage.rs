@@ -196,6 +196,7 @@ pub fn repair(
         link: None,
         now,
         patience,
+        proof_limit: None,
     };
     let applied = apply::apply(&work, observer)?;
     Ok((audit, Some(applied)))

@@ -2,9 +2,12 @@
 //! tokens are read by the download engine.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 const PREFIX: &str = "STRATA_PREFIX";
 const RELEASE: &str = "STRATA_RELEASE";
+/// Seconds that a plugin's check may take.
+const PROOF_SECONDS: &str = "STRATA_PROOF_SECONDS";
 /// Ends the program as `kill -9` does when the named step begins (`switch`) or is done (`switch+`).
 const STOP_AT: &str = "STRATA_SETUP_STOP_AT";
 
@@ -16,6 +19,10 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("HF_ENDPOINT, HF_TOKEN", "address and token of the model hub"),
     ("HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY", "proxies, and what goes past them"),
     ("SSL_CERT_FILE, SSL_CERT_DIR", "certificates to trust beside the system's"),
+    (
+        PROOF_SECONDS,
+        "how long a plugin's check may take before it counts as hanging; else 60 for the CPU's, 180 for a GPU's",
+    ),
     (STOP_AT, "for tests: end as if killed when the named step begins, or with `+` behind it when it is done"),
 ];
 
@@ -25,6 +32,12 @@ pub(crate) fn prefix() -> Option<PathBuf> {
 
 pub(crate) fn release() -> Option<String> {
     std::env::var(RELEASE).ok().filter(|value| !value.is_empty())
+}
+
+/// A number that is none counts as not set.
+pub(crate) fn proof_limit() -> Option<Duration> {
+    let seconds = std::env::var(PROOF_SECONDS).ok()?.parse().ok().filter(|seconds| (1..=86_400).contains(seconds))?;
+    Some(Duration::from_secs(seconds))
 }
 
 pub(crate) fn stop_at() -> Option<String> {

@@ -142,6 +142,7 @@ fn a_plugin_that_fails_its_check_changes_nothing() {
     let (folder, mut site) = scene();
     site.install(&folder.path().join("0.1.0"), &DISK(), &Unwatched).unwrap();
     site.gpu = request(BackendChoice::Hip);
+    site.proof_limit = Some(Duration::from_secs(1));
     site.machine.devices =
         vec![card(Vendor::Amd, "Radeon Pro VII", "0000:03:00.0", Some("gfx906:sramecc+:xnack-"), DeviceState::Usable)];
     for (behaviour, says) in [
@@ -149,6 +150,7 @@ fn a_plugin_that_fails_its_check_changes_nothing() {
         ("absent", "finds no device"),
         ("crash", "signal 11"),
         ("silent", "status 0 and without a result"),
+        ("hang", "no answer within 1 s while computing"),
     ] {
         let bad = folder.path().join(behaviour.replace(' ', "-"));
         release(&bad, "0.2.0", 2, &with_hip(behaviour));

@@ -42,6 +42,8 @@ pub(crate) struct Package {
     pub(crate) backend: Option<&'static str>,
     pub(crate) gpu_targets: Vec<&'static str>,
     pub(crate) libc_floor: Option<&'static str>,
+    /// Of the ABI that its plugin is for.
+    pub(crate) layout_hash: String,
     pub(crate) files: Vec<(String, Vec<u8>, FileMode, Role)>,
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn control(version: &str) -> Package {
         backend: None,
         gpu_targets: Vec::new(),
         libc_floor: Some("2.17"),
+        layout_hash: String::new(),
         files: vec![
             ("bin/strata".to_owned(), program.into_bytes(), FileMode::Executable, Role::Data),
             (
@@ -103,6 +106,7 @@ pub(crate) fn engine(version: &str, backend: &'static str, gpu_targets: &[&'stat
         backend: Some(backend),
         gpu_targets: gpu_targets.to_vec(),
         libc_floor: Some("2.17"),
+        layout_hash: "0".to_owned(),
         files: [
             (format!("{folder}/behaviour"), behaviour.as_bytes().to_vec(), plain, Role::Data),
             (format!("{folder}/plugin.so"), library, FileMode::Executable, Role::Data),
@@ -181,7 +185,7 @@ fn component(package: &Package, version: &Version) -> Component {
         abi: package.backend.map(|_| AbiRange {
             lowest: "1.0".to_owned(),
             highest: "1.0".to_owned(),
-            layout_hash: "0".to_owned(),
+            layout_hash: package.layout_hash.clone(),
         }),
         gpu_targets: package.gpu_targets.iter().map(|target| (*target).to_owned()).collect(),
         libc_floor: package.libc_floor.map(str::to_owned),
@@ -333,6 +337,7 @@ pub(crate) struct Site {
     pub(crate) gpu: GpuRequest,
     pub(crate) again: bool,
     pub(crate) allow_unproven: bool,
+    pub(crate) proof_limit: Option<std::time::Duration>,
 }
 
 impl Site {
@@ -343,6 +348,7 @@ impl Site {
             gpu: request(BackendChoice::Cpu),
             again: false,
             allow_unproven: false,
+            proof_limit: None,
         }
     }
 
@@ -384,6 +390,7 @@ impl Site {
             link: None,
             now: 1_800_000_000,
             patience: std::time::Duration::ZERO,
+            proof_limit: self.proof_limit,
         };
         strata_install::apply(&work, observer)
     }

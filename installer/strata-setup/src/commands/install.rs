@@ -311,6 +311,7 @@ impl Scene<'_> {
             link: link.as_deref(),
             now: UtcTime::now().seconds(),
             patience: self.context.patience(),
+            proof_limit: env::proof_limit(),
         };
         Ok((apply(&work, &self.context.progress)?, placed))
     }

@@ -15,6 +15,7 @@ mod flow;
 mod machines;
 mod manage;
 mod network;
+mod proof;
 mod real;
 mod terminal;
 mod together;
