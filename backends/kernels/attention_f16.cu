@@ -7,7 +7,7 @@
 // Order: each chunk of 64 positions is a whole of its own (its greatest logit, its sum in four runs of 16, its values in four steps of
 // 16), and chunks are merged in rising order. Both forms do exactly that, so a token's bits do not depend on the form.
 // Within the kit's half class. Why not attention.cu: that reads keys once a query head and one position at a time.
-#include "matmul.h"
+#include "halves.h"
 
 #if !defined(STRATA_AMD)
 
@@ -24,7 +24,7 @@ struct AttentionF16Args {
     float *partial;
     // Split form that merges too: per token, kv head and group of rows how many blocks are done; zero before and after.
     u32 *done;
-    // The same result as bytes, for the product behind, or null.
+    // The same result rounded for the product behind, or null: as bytes, or as records where xs is null.
     i8 *xq;
     float2_t *xs;
     i64 out_nb[2];
@@ -288,6 +288,15 @@ template <int D> DEVICE void split(const AttentionF16Args &a) {
     }
     if (!a.xq) return;
     barrier();
+    if (!a.xs) {
+        // Records: rows of one kv head are whole ones, or the host does not ask for it.
+        for (u32 at = 256 * w; at < n; at += 1024) {
+            const float *x = result + at + run_of(lane());
+            const Records to = {(u8 *)a.xq, (u32)a.t, 0};
+            store_record(*(const float4_t *)x, *(const float4_t *)(x + 32), to, ((u32)head * D + at) / 256, (u32)token);
+        }
+        return;
+    }
     i64 to = ((i64)token * a.heads + head) * D;
     for (u32 at = 0; at < n; at += 512) {
         u32 i = at + tid() * 4;

@@ -3,11 +3,11 @@
 Not a test of values: that is the conformance kit's, through the plugin. Needs python3 with torch (memory, events, graphs) and the
 kernels as PTX or cubins in one folder, named FILE.ptx or FILE.cubin:
 
-    for f in mmv_t1 mmv_t2 mmv_t4 mmv_t8 mmq moe quantise; do
+    for f in mmv_t1 mmv_t2 mmv_t4 mmv_t8 mmq moe quantise hmv hmm halves; do    # and hmw with sm_90a
       clang-19 -x cuda --cuda-device-only --cuda-gpu-arch=sm_90 --cuda-feature=+ptx80 -nocudainc -nocudalib \\
         -std=c++17 -O3 -ffp-contract=off -I backends/kernels -S -o out/$f.ptx backends/kernels/$f.cu
     done
-    python3 backends/kernels/bench.py out
+    python3 backends/kernels/bench.py out [halves]
 """
 
 import ctypes
@@ -51,9 +51,9 @@ def launch(modules, name, grid, block, shared, args):
         function = ctypes.c_void_p()
         if not any(cuda.cuModuleGetFunction(ctypes.byref(function), m, name.encode()) == 0 for m in modules):
             raise KeyError(name)
-        if shared > 48 * 1024:
-            checked(cuda.cuFuncSetAttribute(function, 8, shared), name)
         functions[name] = function
+    if shared > 48 * 1024:
+        checked(cuda.cuFuncSetAttribute(functions[name], 8, shared), name)
     params = ctypes.create_string_buffer(args, len(args))
     pointers = (ctypes.c_void_p * 1)(ctypes.cast(params, ctypes.c_void_p))
     x, y = grid
@@ -138,8 +138,102 @@ def decode(card, fmt, m, k, columns=1, rows=16):
     return time, n_bytes / time / 1e3
 
 
+def up64(n):
+    pieces = up(n, 64)
+    return 64 * (pieces + 1 - pieces % 2)
+
+
+CHUNK = {"q4_k": (144, 0, 192), "q5_k": (176, 0, 192), "q6_k": (210, 16, 240), "q8_0": (272, 16, 288)}
+
+
+def half_args(w, out, x, stride, m, k, t, shape, act=-1, up_w=0):
+    """HalfArgs of hmv.h with one part, or gate and up."""
+    pointers = [w, up_w, 0, out, 0, 0, 0, 0, 0, x, 0]
+    return struct.pack("<11Qq9ii2f3i", *pointers, stride, m, m if up_w else 0, 0, k, t, m, m if up_w else 0, 0, 2 if up_w else 1, act, 0.0, 0.0, *shape)
+
+
+def records(card, x, grouped=0):
+    """Records of rows of floats, one by one or by groups of eight."""
+    t, k = x.shape
+    out = torch.zeros(k // 256 * up(t, 8) * 8 * 576, dtype=torch.uint8, device="cuda")
+    args = struct.pack("<4Q6i2fi", x.data_ptr(), 0, 0, out.data_ptr(), k, t, k, k, k, -1, 0.0, 0.0, grouped)
+    launch(card.modules, "halves_round", (up(k, 2048), t), 256, 0, args)
+    return out
+
+
+def half_decode(card, fmt, m, k, t, warps, group, stages):
+    """Microseconds and GB/s of weights, copies rotating through memory."""
+    size, odd, _ = CHUNK[fmt]
+    chunks, row = k // 256, up64(group * size + odd)
+    stride = chunks * size
+    shared = warps * stages * 16 * row + 64 * chunks * t
+    span = up(m * stride, 256) * 256
+    places, repeats = max(1, min(16, (card.pool.numel() - 4096) // span)), max(4, min(24, int(3e8 / (m * stride))))
+    x, out = records(card, torch.randn(t, k, device="cuda")), torch.empty(t, m, device="cuda")
+
+    def work():
+        for i in range(repeats):
+            args = half_args(card.pool.data_ptr() + i % places * span, out.data_ptr(), x.data_ptr(), stride, m, k, t, (group, stages, row))
+            launch(card.modules, f"hmv_{fmt}", (up(m, 16), 1), 32 * warps, shared, args)
+
+    time = microseconds(work) / repeats
+    return time, m * stride / time / 1e3
+
+
+def tiles(card, form, fmt, x, out, m, k, t):
+    """One launch of a form: 128 or 64 columns, or "w" for warpgroups."""
+    size, _, slot = CHUNK[fmt]
+    args = half_args(card.pool.data_ptr(), out.data_ptr(), x.data_ptr(), k // 256 * size, m, k, t, (0, 0, 0))
+    if form == "w":
+        launch(card.modules, f"hmw_{fmt}", (up(m, 128), up(t, 128)), 384, 2 * (16 * 4480 + 128 * slot) + 1024, args)
+    else:
+        name = f"hmm_{fmt}" + ("" if form == 128 else f"_{form}")
+        launch(card.modules, name, (up(m, 128), up(t, form)), 256, 2 * (form * 576 + 128 * slot) + 1024, args)
+
+
+def half_tiles(card, fmt, m, k, t, form):
+    """Microseconds and 10^12 products/s."""
+    x, out = records(card, torch.randn(t, k, device="cuda"), int(form == "w")), torch.empty(t, m, device="cuda")
+    time = microseconds(lambda: tiles(card, form, fmt, x, out, m, k, t))
+    return time, m * k * t / time / 1e6
+
+
+def halves(card):
+    different = 0
+    for fmt in CHUNK:
+        m, k, t = 200, 1536, 70
+        size, odd, slot = CHUNK[fmt]
+        values = torch.randn(t, k, device="cuda") * torch.logspace(-3, 3, t, device="cuda")[:, None]
+        x, grouped = records(card, values), records(card, values, 1)
+        outs = [torch.full((t, m), float("nan"), device="cuda") for _ in range(4)]
+        for out, form in zip(outs, (128, 64, "w")):
+            tiles(card, form, fmt, grouped if form == "w" else x, out, m, k, t)
+        row = up64(2 * size + odd)
+        args = half_args(card.pool.data_ptr(), outs[3].data_ptr(), x.data_ptr(), 6 * size, m, k, t, (2, 1, row))
+        launch(card.modules, f"hmv_{fmt}", (up(m, 16), up(t, 8)), 128, 4 * 16 * row + 64 * 6 * 8, args)
+        wrong = [int((out != outs[3]).sum()) for out in outs[:3]]
+        different += any(wrong)
+        if any(wrong):
+            print(f"  {fmt}: {wrong} of {t * m} differ, {[out.flatten()[:3].tolist() for out in outs]}")
+    print(f"formats over halves whose kernels differ in any bit: {different} of {len(CHUNK)}")
+    print("over halves, one column, us and GB/s, by warps, chunks at once, stages")
+    for m, k, shapes in [
+        (6144, 4096, [(4, 4, 1), (4, 2, 2), (8, 2, 1), (8, 1, 2)]), (4096, 4096, [(4, 4, 1), (8, 2, 1), (8, 1, 2)]),
+        (24576, 4096, [(4, 4, 1), (4, 2, 2), (4, 1, 4), (8, 2, 1), (8, 1, 2)]), (4096, 12288, [(8, 3, 2), (8, 2, 2), (8, 4, 1), (8, 2, 3), (8, 3, 1), (4, 4, 2)]),
+        (4096, 1024, [(4, 1, 1), (2, 2, 1)]), (1024, 2048, [(8, 1, 1), (4, 2, 1)]), (6144, 1024, [(4, 1, 1), (2, 2, 1)]), (1024, 3072, [(8, 2, 1), (4, 3, 1), (8, 1, 2)]),
+    ]:
+        print(f"  q4_k {m} x {k}  " + "  ".join("%s: %.2f %.0f" % (shape, *half_decode(card, "q4_k", m, k, 1, *shape)) for shape in shapes))
+    for fmt in CHUNK:
+        print(f"  {fmt} 24576 x 4096 by columns  " + "  ".join("%d: %.2f %.0f" % (t, *half_decode(card, fmt, 24576, 4096, t, 4, 2, 2)) for t in (1, 2, 4, 8)))
+    print("over halves, tiles, us and 10^12 products/s")
+    for fmt, m, k in [("q4_k", 4096, 4096), ("q4_k", 24576, 4096), ("q4_k", 4096, 12288), ("q4_k", 6144, 1024), ("q4_k", 1024, 3072)] + [(f, 4096, 4096) for f in CHUNK]:
+        print(f"  {fmt} {m} x {k}  " + "  ".join("%s: %.0f %.1f" % (c, *half_tiles(card, fmt, m, k, 4096, c)) for c in (128, 64, "w")))
+
+
 def main():
     card = Card(sys.argv[1])
+    if sys.argv[2:] == ["halves"]:
+        return halves(card)
     print(torch.cuda.get_device_name(0))
     a = torch.randn(1 << 29, device="cuda")
     b = torch.empty_like(a)

@@ -22,6 +22,8 @@ struct HalvesArgs {
     i32 out_stride;
     i32 act;
     float f0, f1;
+    // By groups of eight rows.
+    i32 grouped;
 };
 
 DEVICE float4_t load4(const float *from) { return *(const float4_t *)from; }
@@ -36,7 +38,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) halves_round(HalvesArgs a) {
     const u32 chunk = bid_x() * 8 + group(), row = bid_y(), at = chunk * 256 + run_of(lane());
     if (chunk * 256 >= (u32)a.k) return;
     const float *x = a.gate + (i64)row * a.gate_stride + at;
-    store_record(load4(x), load4(x + 32), a.records + (i64)(chunk * (u32)a.t + row) * RECORD);
+    store_record(load4(x), load4(x + 32), {a.records, (u32)a.t, a.grouped}, chunk, row);
 }
 
 KERNEL LAUNCH_BOUNDS(256, 1) halves_gated(HalvesArgs a) {
@@ -50,7 +52,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) halves_gated(HalvesArgs a) {
         float *out = a.out + (i64)row * a.out_stride + at;
         *(float4_t *)out = x, *(float4_t *)(out + 32) = y;
     }
-    store_record(x, y, a.records + (i64)(chunk * (u32)a.t + row) * RECORD);
+    store_record(x, y, {a.records, (u32)a.t, a.grouped}, chunk, row);
 }
 
 struct NormHalvesArgs {
@@ -69,6 +71,7 @@ struct NormHalvesArgs {
     i32 n;
     i32 t;
     float eps;
+    i32 grouped;
 };
 
 DEVICE float squares(float4_t v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
@@ -106,7 +109,7 @@ template <int THREADS> DEVICE void norm_halves(const NormHalvesArgs &a) {
         float *out = a.out + a.out_stride * row + at;
         *(float4_t *)out = v[0], *(float4_t *)(out + 32) = v[1];
     }
-    store_record(v[0], v[1], a.records + (i64)(group() * (u32)a.t + row) * RECORD);
+    store_record(v[0], v[1], {a.records, (u32)a.t, a.grouped}, group(), row);
 }
 
 KERNEL LAUNCH_BOUNDS(128, 1) norm_halves_1024(NormHalvesArgs args) { norm_halves<128>(args); }

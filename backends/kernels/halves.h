@@ -15,6 +15,14 @@
 // e = 128 i + 64 (c / 2) + 16 (c % 2) + 4 w, each four in the order 0 2 1 3. Records of one chunk lie together: [chunk][row].
 constexpr u32 RECORD = 576, RECORD_SUMS = 512, RECORD_SCALE = 544;
 
+// For warpgroups (hmw.h) the same numbers lie by groups of eight rows: [chunk][row / 8], and in a group [4 q + i][row][16 bytes] with i = 2
+// h + b for the halves 0 2 (b = 0) or 1 3 (b = 1) of run h of the four lanes, then sums and scales by row.
+constexpr u32 GROUP = 4480, GROUP_SUMS = 4096, GROUP_SCALES = 4352;
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define STRATA_WARPGROUP 1
+#endif
+
 DEVICE u32 times2(u32 a, u32 b) {
     u32 out;
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
@@ -174,9 +182,16 @@ struct HQ8_0 {
 // First element of the lane's two runs of four within a chunk: see RECORD.
 DEVICE u32 run_of(u32 l) { return 128 * (l / 16) + 64 * (l / 2 % 2) + 16 * (l % 2) + 4 * (l / 4 % 4); }
 
-// Writes the record of a chunk: all lanes of a wave, each with the elements run_of(lane()) to + 3 (a) and + 32 to + 35 (b). Infinities
+// Where the records of `rows` rows go: one by one, or by groups of eight for warpgroups.
+struct Records {
+    u8 *at;
+    u32 rows;
+    i32 grouped;
+};
+
+// Writes the record of a row's chunk: all lanes of a wave, each with the elements run_of(lane()) to + 3 (a) and + 32 to + 35 (b). Infinities
 // and NaNs stay what they are.
-DEVICE void store_record(float4_t a, float4_t b, u8 *record) {
+DEVICE void store_record(float4_t a, float4_t b, const Records &to, u32 chunk, u32 row) {
     const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
     u32 most = 0;
     for (int i = 0; i < 8; i++) {
@@ -201,13 +216,20 @@ DEVICE void store_record(float4_t a, float4_t b, u8 *record) {
         sum[i] += shfl_xor(sum[i], 8);
     }
     const u32 l = lane();
-    *(u32x4 *)(record + 16 * l) = {p[0], p[1], p[2], p[3]};
+    u8 *record = to.at + (i64)(chunk * to.rows + row) * RECORD, *sums = record + RECORD_SUMS, *factors = record + RECORD_SCALE;
+    if (to.grouped) {
+        u8 *group = to.at + (i64)(chunk * ceil_div(to.rows, 8) + row / 8) * GROUP;
+        sums = group + GROUP_SUMS + 32 * (row % 8), factors = group + GROUP_SCALES + 4 * (row % 8);
+        for (u32 i = 0; i < 4; i++) *(u32 *)(group + 128 * (4 * (l / 4) + i) + 16 * (row % 8) + 4 * (l % 4)) = p[i];
+    } else {
+        *(u32x4 *)(record + 16 * l) = {p[0], p[1], p[2], p[3]};
+    }
     if (l % 2 == 0 && l / 4 % 4 == 0) {
         const u32 high = halves_of(sum[0], sum[1]);
         const u32 low = halves_of(sum[0] - half_to_float((u16)high), sum[1] - half_to_float((u16)(high >> 16)));
-        *(int2_t *)(record + RECORD_SUMS + 8 * (2 * (l / 16) + l / 2 % 2)) = {(i32)high, (i32)low};
+        *(int2_t *)(sums + 8 * (2 * (l / 16) + l / 2 % 2)) = {(i32)high, (i32)low};
     }
-    if (l == 0) *(float4_t *)(record + RECORD_SCALE) = {scale, 0, 0, 0};
+    if (l == 0) *(float *)factors = scale;
 }
 
 #endif

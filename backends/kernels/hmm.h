@@ -108,13 +108,20 @@ template <class F, u32 COLUMNS> DEVICE void hmm_tile(const HalfTile &p, const i3
                 u32 a[4][4];
 #pragma unroll
                 for (u32 r = 0; r < 4; r++) F::piece(raw[r], q, c, rows[r].scale[half][0], rows[r].scale[half][1], a[r]);
+                // Four columns of results at a time: products on one accumulator stand eight apart.
 #pragma unroll
-                for (u32 t = 0; t < NT; t++) {
-                    const u32x4 y = *(const u32x4 *)(x + 8 * t * RECORD + 64 * (4 * half + q) + 16 * c);
-                    mma_halves(s[0][t], a[0][0], a[1][0], a[0][1], a[1][1], y.x, y.y);
-                    mma_halves(s[1][t], a[2][0], a[3][0], a[2][1], a[3][1], y.x, y.y);
-                    mma_halves(s[0][t], a[0][2], a[1][2], a[0][3], a[1][3], y.z, y.w);
-                    mma_halves(s[1][t], a[2][2], a[3][2], a[2][3], a[3][3], y.z, y.w);
+                for (u32 t = 0; t < NT; t += 4) {
+                    u32x4 y[4];
+#pragma unroll
+                    for (u32 j = 0; j < 4; j++) y[j] = *(const u32x4 *)(x + 8 * (t + j) * RECORD + 64 * (4 * half + q) + 16 * c);
+#pragma unroll
+                    for (u32 h = 0; h < 4; h += 2)
+#pragma unroll
+                        for (u32 j = 0; j < 4; j++) {
+                            const u32 b0 = h ? y[j].z : y[j].x, b1 = h ? y[j].w : y[j].y;
+                            mma_halves(s[0][t + j], a[0][h], a[1][h], a[0][h + 1], a[1][h + 1], b0, b1);
+                            mma_halves(s[1][t + j], a[2][h], a[3][h], a[2][h + 1], a[3][h + 1], b0, b1);
+                        }
                 }
             }
         }
@@ -158,9 +165,8 @@ template <class F, u32 COLUMNS> DEVICE void hmm_tile(const HalfTile &p, const i3
             }
 }
 
-template <class F, u32 COLUMNS> DEVICE void hmm(const HalfArgs &a) {
-    i32 *from = (i32 *)dynamic_shared(), *to = from + 128;
-    grid_release();
+// The tile of this block; columns in `from` and `to`.
+template <u32 COLUMNS> DEVICE HalfTile hmm_place(const HalfArgs &a, i32 *from, i32 *to) {
     u32 part = 0, index = bid_x();
 #pragma unroll
     for (u32 p = 0; p < 2; p++) {
@@ -171,32 +177,26 @@ template <class F, u32 COLUMNS> DEVICE void hmm(const HalfArgs &a) {
         const i32 column = (i32)(bid_y() * COLUMNS + tid());
         from[tid()] = to[tid()] = column < a.t ? column : -1;
     }
-    const HalfTile p = {part == 0 ? a.w[0] : part == 1 ? a.w[1] : a.w[2],
-                        a.w_stride,
-                        index * HMM_ROWS,
-                        (u32)(part == 0 ? a.m[0] : part == 1 ? a.m[1] : a.m[2]),
-                        (u32)a.k / 256,
-                        a.x,
-                        (u32)a.t,
-                        part == 0 ? a.bias[0] : part == 1 ? a.bias[1] : a.bias[2],
-                        a.residual,
-                        part == 0 ? a.out[0] : part == 1 ? a.out[1] : a.out[2],
-                        part == 0 ? a.out_stride[0] : part == 1 ? a.out_stride[1] : a.out_stride[2]};
-    grid_wait();
-    barrier();
-    hmm_tile<F, COLUMNS>(p, from, to);
+    return {part == 0 ? a.w[0] : part == 1 ? a.w[1] : a.w[2],
+            a.w_stride,
+            index * HMM_ROWS,
+            (u32)(part == 0 ? a.m[0] : part == 1 ? a.m[1] : a.m[2]),
+            (u32)a.k / 256,
+            a.x,
+            (u32)a.t,
+            part == 0 ? a.bias[0] : part == 1 ? a.bias[1] : a.bias[2],
+            a.residual,
+            part == 0 ? a.out[0] : part == 1 ? a.out[1] : a.out[2],
+            part == 0 ? a.out_stride[0] : part == 1 ? a.out_stride[1] : a.out_stride[2]};
 }
 
-// Tiles of the slots of one expert each: `offsets` and `sorted_rows` come from `moes`.
-template <class F, u32 COLUMNS> DEVICE void hmoem(const HalfExpertArgs &a) {
-    i32 *from = (i32 *)dynamic_shared(), *to = from + 128;
+// The tile of this block's slots of one expert: `offsets` and `sorted_rows` come from `moes`. False when there is nothing to multiply.
+template <u32 COLUMNS> DEVICE bool hmoem_place(const HalfExpertArgs &a, i32 *from, i32 *to, HalfTile &tile) {
     SHARED i32 found[2];
-    grid_release();
-    grid_wait();
     const i32 wanted = (i32)bid_y();
     if (tid() == 0) found[0] = -1;
     barrier();
-    for (i32 e = (i32)tid(); e < a.n_experts; e += (i32)HMM_THREADS) {
+    for (i32 e = (i32)tid(); e < a.n_experts; e += (i32)block_size()) {
         const i32 tiles = (a.offsets[e + 1] - a.offsets[e] + (i32)COLUMNS - 1) / (i32)COLUMNS;
         if (tiles == 0) continue;
         i32 before = 0;
@@ -205,7 +205,7 @@ template <class F, u32 COLUMNS> DEVICE void hmoem(const HalfExpertArgs &a) {
     }
     barrier();
     const i32 expert = found[0];
-    if (expert < 0) return;
+    if (expert < 0) return false;
     const i32 first = a.offsets[expert] + found[1] * (i32)COLUMNS, end = a.offsets[expert + 1];
     const i32 place = a.table ? a.table[expert] : expert;
     if (tid() < COLUMNS) {
@@ -216,14 +216,32 @@ template <class F, u32 COLUMNS> DEVICE void hmoem(const HalfExpertArgs &a) {
     barrier();
     const u32 row = bid_x() * HMM_ROWS;
     if (place < 0) {
-        for (u32 i = tid(); i < COLUMNS * HMM_ROWS; i += HMM_THREADS) {
+        for (u32 i = tid(); i < COLUMNS * HMM_ROWS; i += block_size()) {
             const i32 where = to[i / HMM_ROWS];
             const u32 r = row + i % HMM_ROWS;
             if (where >= 0 && r < (u32)a.m) a.out[(i64)where * a.out_stride + r] = 0;
         }
-        return;
+        return false;
     }
-    const HalfTile p = {a.w[0] + place * a.w_expert_stride, a.w_stride, row, (u32)a.m, (u32)a.k / 256, a.x, (u32)a.x_rows, nullptr, nullptr, a.out, a.out_stride};
+    tile = {a.w[0] + place * a.w_expert_stride, a.w_stride, row, (u32)a.m, (u32)a.k / 256, a.x, (u32)a.x_rows, nullptr, nullptr, a.out, a.out_stride};
+    return true;
+}
+
+template <class F, u32 COLUMNS> DEVICE void hmm(const HalfArgs &a) {
+    i32 *from = (i32 *)dynamic_shared(), *to = from + 128;
+    grid_release();
+    const HalfTile p = hmm_place<COLUMNS>(a, from, to);
+    grid_wait();
+    barrier();
+    hmm_tile<F, COLUMNS>(p, from, to);
+}
+
+template <class F, u32 COLUMNS> DEVICE void hmoem(const HalfExpertArgs &a) {
+    i32 *from = (i32 *)dynamic_shared(), *to = from + 128;
+    grid_release();
+    grid_wait();
+    HalfTile p;
+    if (!hmoem_place<COLUMNS>(a, from, to, p)) return;
     hmm_tile<F, COLUMNS>(p, from, to);
 }
 

@@ -58,7 +58,8 @@ pub fn held(modules: &[Module], name: &str, arch: &str) -> Result<&'static str> 
 }
 
 /// The image of a module to load on a card. NVIDIA: machine code for it, else for a lower minor of its
-/// major, else the newest intermediate code that it can take up. AMD: the same processor, and every
+/// major, else the newest intermediate code that it can take up; a name that ends in `a` is for that
+/// architecture alone. AMD: the same processor, and every
 /// feature that the image names set as the card has it; of several the one that names most.
 pub fn best_image(module: &Module, arch: &str) -> Option<Image> {
     let rank = |image: &Image| {
@@ -76,6 +77,11 @@ pub fn best_image(module: &Module, arch: &str) -> Option<Image> {
             return runs.then_some((2, features.len() as u32));
         }
         let card: u32 = arch.strip_prefix("sm_")?.parse().ok()?;
+        // Code with instructions of one architecture alone (`sm_90a`) is for that one.
+        if let Some(own) = image.target.strip_suffix('a') {
+            let machine = own == arch;
+            return (machine || own == format!("compute_{card}")).then_some((if machine { 3 } else { 1 }, card));
+        }
         if let Some(code) = image.target.strip_prefix("sm_").and_then(|code| code.parse::<u32>().ok()) {
             return (code / 10 == card / 10 && code <= card).then_some((2, code));
         }
@@ -187,5 +193,16 @@ mod tests {
             failure.text,
             "no kernels for Radeon VII (0000:03:00.0) (gfx90c): this plugin holds gfx906, gfx906:sramecc+:xnack-, gfx90a:xnack+"
         );
+    }
+
+    #[test]
+    fn code_of_one_architecture_is_for_no_other() {
+        const ALONE: Module =
+            Module { name: "hmw", entries: &[], images: &[image("sm_90a"), image("compute_90a"), image("gfx906")] };
+        let best = |arch| best_image(&ALONE, arch).map(|image| image.target);
+        assert_eq!(best("sm_90"), Some("sm_90a"));
+        assert_eq!(best("sm_100"), None);
+        assert_eq!(best("gfx906"), Some("gfx906"));
+        assert_eq!(best("gfx908"), None);
     }
 }

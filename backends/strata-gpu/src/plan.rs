@@ -6,6 +6,7 @@
 
 mod attention;
 mod fuse;
+mod halves;
 mod ops;
 mod product;
 
@@ -74,7 +75,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(crate) fn of(program: &ProgramView<'_>) -> Result<Sizes> {
+    pub(crate) fn of(program: &ProgramView<'_>, kernels: &KernelTable) -> Result<Sizes> {
         let mut sizes = Sizes::default();
         for index in 0..program.ops.len() {
             let Some(kind) = program.kind(index) else { continue };
@@ -95,7 +96,14 @@ impl Sizes {
                 sizes.bytes_of_slot = sizes.bytes_of_slot.max(numbers.next_multiple_of(256));
                 sizes.scales_of_slot = sizes.scales_of_slot.max((numbers / 4).next_multiple_of(256));
             }
-            if x.dtype != StrataDType::F32 || !x.evenly_spaced() {
+            let records = !program.precise && halves::takes(&w, kernels);
+            if records {
+                // Eight rows as records are more than as a group.
+                let bytes = (rows.next_multiple_of(8) * w.ne[0].div_ceil(256)).saturating_mul(halves::RECORD_BYTES);
+                let slot = bytes.next_multiple_of(256).saturating_sub(sizes.scales_of_slot);
+                sizes.bytes_of_slot = sizes.bytes_of_slot.max(slot);
+            }
+            if x.dtype != StrataDType::F32 || !x.evenly_spaced() || records && !x.aligned() {
                 sizes.widened = sizes.widened.max((numbers * 4).next_multiple_of(256));
             }
             if kind == StrataOpKind::ExpertMatMul {
@@ -146,11 +154,22 @@ impl Sizes {
     }
 }
 
-/// Activations as signed bytes with a scale per 32.
+/// Rounded activations, one of two kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rounded {
+    /// Signed bytes, or records of halves.
     pub(crate) bytes: u64,
+    /// A scale per 32 bytes; unused beside records.
     pub(crate) scales: u64,
+}
+
+/// What products round their activations to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    /// Signed bytes with a scale per 32: `quantise.cu`.
+    Bytes,
+    /// Records of 256 halves: `halves.h`.
+    Halves,
 }
 
 /// An op with its operands on the card.
@@ -204,8 +223,10 @@ pub(crate) struct Planner<'p, D: Driver> {
     workspace: u64,
     steps: Vec<Step>,
     /// Rounded activations that are in a slot now.
-    ready: [Option<View>; N_SLOTS],
+    ready: [Option<(View, Rounding)>; N_SLOTS],
     next_slot: usize,
+    /// Which choices of experts the sorted slots in the workspace are of.
+    sorted: Option<(View, Option<(u64, u64)>)>,
 }
 
 /// Plans a program over its buffers.
@@ -237,6 +258,7 @@ pub(crate) fn plan<D: Driver>(
         steps: Vec::new(),
         ready: [const { None }; N_SLOTS],
         next_slot: 0,
+        sorted: None,
     };
     for index in 0..planner.ops.len() {
         if !planner.done[index] {
@@ -269,9 +291,12 @@ impl<D: Driver> Planner<'_, D> {
             self.done[*index] = true;
             let results: Vec<View> = self.ops[*index].results().cloned().collect();
             for ready in &mut self.ready {
-                if ready.as_ref().is_some_and(|x| results.iter().any(|result| result.overlaps(x))) {
+                if ready.as_ref().is_some_and(|(x, _)| results.iter().any(|result| result.overlaps(x))) {
                     *ready = None;
                 }
+            }
+            if self.sorted.as_ref().is_some_and(|(ids, _)| results.iter().any(|result| result.overlaps(ids))) {
+                self.sorted = None;
             }
         }
         self.steps.push(Step { op, emit });
@@ -289,15 +314,18 @@ impl<D: Driver> Planner<'_, D> {
 
     /// A place for rounded activations of `x`, whose last use is before anything planned from here on
     /// needs the place again.
-    fn take_slot(&mut self, x: &View) -> Rounded {
+    fn take_slot(&mut self, x: &View, rounding: Rounding) -> Rounded {
         let slot = self.next_slot;
         self.next_slot = (slot + 1) % N_SLOTS;
-        self.ready[slot] = Some(x.clone());
+        self.ready[slot] = Some((x.clone(), rounding));
         self.sizes.slot(self.workspace, slot)
     }
 
-    fn ready_slot(&self, x: &View) -> Option<Rounded> {
-        let slot = self.ready.iter().position(|ready| ready.as_ref() == Some(x))?;
+    fn ready_slot(&self, x: &View, rounding: Rounding) -> Option<Rounded> {
+        let is_it = |ready: &Option<(View, Rounding)>| {
+            ready.as_ref().is_some_and(|(y, kind)| y.same_rows(x) && *kind == rounding)
+        };
+        let slot = self.ready.iter().position(is_it)?;
         Some(self.sizes.slot(self.workspace, slot))
     }
 }

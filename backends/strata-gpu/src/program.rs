@@ -40,7 +40,7 @@ impl<D: Driver> Program<D> {
         program: &ProgramView<'_>,
         buffers: &[Arc<Buffer<D>>],
     ) -> Result<Program<D>> {
-        let sizes = plan::Sizes::of(program)?;
+        let sizes = plan::Sizes::of(program, kernels)?;
         let label = format!("the workspace of program {}", program.name);
         let workspace = core.take(sizes.bytes(), &label)?;
         if sizes.done_bytes() > 0 {

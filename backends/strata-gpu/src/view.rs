@@ -44,11 +44,11 @@ impl View {
         Ok(View { address: buffer.address() + tensor.offset, ..View::shape(tensor)? })
     }
 
-    /// Without a place: for questions about support.
+    /// Its place in its buffer only: for questions about support. Buffers begin at multiples of 256.
     pub(crate) fn shape(tensor: &StrataTensor) -> Result<View> {
         let dtype = StrataDType::from_number(tensor.dtype)
             .ok_or_else(|| Failure::unsupported(format!("format {} is not known to this plugin", tensor.dtype)))?;
-        Ok(View { address: 0, dtype, ne: tensor.ne, nb: tensor.nb, dynamic: tensor.dynamic })
+        Ok(View { address: tensor.offset, dtype, ne: tensor.ne, nb: tensor.nb, dynamic: tensor.dynamic })
     }
 
     /// Extents in a run.
@@ -61,6 +61,33 @@ impl View {
             }
         }
         extents
+    }
+
+    /// Whether two views are the same rows, whatever dimensions they are counted in.
+    pub(crate) fn same_rows(&self, other: &View) -> bool {
+        let rows = |view: &View| view.ne[1..].iter().product::<u64>();
+        let step = |view: &View| (1..STRATA_MAX_DIMS).find(|dim| view.ne[*dim] > 1).map(|dim| view.nb[dim]);
+        let counted = |view: &View| {
+            let mut scalars: Vec<u32> = view.dynamic.into_iter().filter(|scalar| *scalar > 0).collect();
+            scalars.sort_unstable();
+            scalars
+        };
+        let even = |view: &View| view.evenly_spaced() && view.ne[3] == 1;
+        self == other
+            || self.address == other.address
+                && self.dtype == other.dtype
+                && self.ne[0] == other.ne[0]
+                && rows(self) == rows(other)
+                && step(self) == step(other)
+                && counted(self) == counted(other)
+                && even(self)
+                && even(other)
+    }
+
+    /// Whether all rows begin at multiples of 16 bytes.
+    pub(crate) fn aligned(&self) -> bool {
+        self.address.is_multiple_of(16)
+            && (1..STRATA_MAX_DIMS).all(|dim| self.ne[dim] == 1 || self.nb[dim].is_multiple_of(16))
     }
 
     /// Whether the view has no gaps, so that writing all of it writes every byte of its span.

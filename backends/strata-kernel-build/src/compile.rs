@@ -94,7 +94,13 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
     let name = source.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let mut module = Module { name, entries: Vec::new(), images: Vec::new() };
     let newest = newest(recipe.sources, source)?;
-    for target in recipe.targets {
+    let alone = for_one_architecture(&fs_err::read_to_string(source).map_err(|error| error.to_string())?);
+    let targets: Vec<&Target> = match &alone {
+        // Of the same kind as what the plugin is for, or not for it at all.
+        Some(own) => recipe.targets.iter().filter(|target| own.arch.starts_with(target.arch)).map(|_| own).collect(),
+        None => recipe.targets.iter().collect(),
+    };
+    for target in targets {
         let extension = if target.kind == TargetKind::CodeObject { "hsaco" } else { "ptx" };
         let out = recipe.out.join(format!("{}.{}.{extension}", module.name, target.arch));
         refresh(compiler(clang, recipe.sources, source, target, &out), newest, &out)?;
@@ -117,10 +123,20 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
         };
         module.images.push((said, out));
     }
+    let machines: Vec<&str> = match &alone {
+        Some(own) => vec![own.arch],
+        None => recipe.cubins.to_vec(),
+    };
     if let Some(ptxas) = ptxas {
-        assemble(recipe, ptxas, &mut module)?;
+        assemble(recipe.out, &machines, ptxas, &mut module)?;
     }
     Ok(module)
+}
+
+/// The one architecture that a source is for, when it says so: instructions that only `sm_90a` has.
+fn for_one_architecture(text: &str) -> Option<Target> {
+    let names = |line: &str| line.starts_with("//") && line.contains("(sm_90a)");
+    text.lines().any(names).then_some(Target { arch: "sm_90a", kind: TargetKind::Ptx(80) })
 }
 
 fn compiler(clang: &Path, include: &Path, source: &Path, target: &Target, out: &Path) -> Command {
@@ -151,14 +167,17 @@ fn compiler(clang: &Path, include: &Path, source: &Path, target: &Target, out: &
 }
 
 /// Machine code of each wanted target, out of the best PTX that it can run.
-fn assemble(recipe: &Recipe<'_>, ptxas: &Path, module: &mut Module) -> Result<(), String> {
-    let number = |text: &str| text.rsplit('_').next().and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
+fn assemble(folder: &Path, machines: &[&str], ptxas: &Path, module: &mut Module) -> Result<(), String> {
+    let number = |text: &str| {
+        let digits = text.rsplit('_').next().map_or("", |digits| digits.trim_end_matches('a'));
+        digits.parse::<u32>().unwrap_or(0)
+    };
     let ptx: Vec<(u32, PathBuf)> = module.images.iter().map(|(said, path)| (number(said), path.clone())).collect();
-    for target in recipe.cubins {
+    for target in machines {
         let wanted = number(target);
         let best = ptx.iter().filter(|(version, _)| *version <= wanted).max_by_key(|(version, _)| *version);
         let Some((_, source)) = best else { continue };
-        let out = recipe.out.join(format!("{}.{target}.cubin", module.name));
+        let out = folder.join(format!("{}.{target}.cubin", module.name));
         let mut command = Command::new(ptxas);
         command.arg(format!("-arch={target}")).arg(source).arg("-o").arg(&out);
         let newest = fs_err::metadata(source).and_then(|metadata| metadata.modified());
@@ -168,23 +187,37 @@ fn assemble(recipe: &Recipe<'_>, ptxas: &Path, module: &mut Module) -> Result<()
     Ok(())
 }
 
-/// When the source or any header last changed.
+/// When the source or any header that it includes, directly or through another, last changed.
 pub(crate) fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
     let read = |error: std::io::Error| error.to_string();
-    let mut newest = fs_err::metadata(source).and_then(|metadata| metadata.modified()).map_err(read)?;
-    for entry in fs_err::read_dir(folder).map_err(read)? {
-        let path = entry.map_err(read)?.path();
-        if path.extension().is_some_and(|extension| extension == "h") {
-            newest = newest.max(fs_err::metadata(&path).and_then(|metadata| metadata.modified()).map_err(read)?);
+    let mut files = vec![source.to_owned()];
+    let mut newest = SystemTime::UNIX_EPOCH;
+    let mut next = 0;
+    while let Some(file) = files.get(next).cloned() {
+        next += 1;
+        newest = newest.max(fs_err::metadata(&file).and_then(|metadata| metadata.modified()).map_err(read)?);
+        for name in includes(&fs_err::read_to_string(&file).map_err(read)?) {
+            let header = folder.join(name);
+            // One that is not ours is the compiler's, or its absence is the compiler's to tell.
+            if header.is_file() && !files.contains(&header) {
+                files.push(header);
+            }
         }
     }
     Ok(newest)
 }
 
+/// Names in `#include "name"` lines.
+fn includes(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.trim_start().strip_prefix("#include \"")?.split('"').next())
+}
+
 /// Runs the command unless its output is newer than its input and came of the same command: compiling all
 /// kernels takes minutes, and most changes touch one file.
 pub(crate) fn refresh(mut command: Command, newest: SystemTime, out: &Path) -> Result<(), String> {
-    let stamp = out.with_extension("command");
+    // One for each output: PTX and the machine code made of it differ in their extension only.
+    let mut stamp = out.as_os_str().to_owned();
+    stamp.push(".command");
     let words = format!("{command:?}");
     let made = fs_err::metadata(out).and_then(|metadata| metadata.modified());
     if made.is_ok_and(|made| made > newest) && fs_err::read_to_string(&stamp).is_ok_and(|text| text == words) {
@@ -229,6 +262,24 @@ mod tests {
     fn entries_are_read_from_ptx() {
         let ptx = ".version 7.2\n.visible .entry add(\n  .param .b64 a\n)\n.func helper()\n.visible .entry scale(\n";
         assert_eq!(entries(ptx), ["add", "scale"]);
+    }
+
+    #[test]
+    fn a_source_is_as_new_as_what_it_includes() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs_err::write(&path, text).unwrap();
+            path
+        };
+        let source = write("a.cu", "// a\n#include \"a.h\"\n#include <none.h>\n");
+        write("a.h", "#pragma once\n#include \"b.h\"\n#include \"absent.h\"\n");
+        let (included, other) = (write("b.h", "#include \"a.h\"\n"), write("c.h", ""));
+        let later = SystemTime::now() + std::time::Duration::from_secs(60);
+        fs_err::File::options().write(true).open(other).unwrap().into_parts().0.set_modified(later).unwrap();
+        assert!(newest(folder.path(), &source).unwrap() < later);
+        fs_err::File::options().write(true).open(included).unwrap().into_parts().0.set_modified(later).unwrap();
+        assert_eq!(newest(folder.path(), &source).unwrap(), later);
     }
 
     #[test]

@@ -14,5 +14,7 @@ pub fn cuda_target_names() -> Vec<String> {
         return Vec::new();
     }
     let cubins = CUDA_CUBINS.iter().filter(|_| ptxas().is_some()).map(|name| (*name).to_owned());
-    cubins.chain(CUDA_TARGETS.iter().map(|target| target.arch.replace("sm_", "compute_"))).collect()
+    let ptx = CUDA_TARGETS.iter().map(|target| target.arch.replace("sm_", "compute_"));
+    // The kernels for 9.0 alone; their machine code says 9.0 like the others'.
+    cubins.chain(ptx).chain(["compute_90a".to_owned()]).collect()
 }

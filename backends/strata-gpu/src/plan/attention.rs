@@ -5,7 +5,7 @@ use strata_backend_sdk::abi::{StrataDType, StrataOpKind, StrataScalar};
 use strata_backend_sdk::{ProgramView, Result};
 
 use super::ops::{page_bits, type_number};
-use super::{Emit, Launch, PlanOp, Planner, Rounded, blocks};
+use super::{Emit, Launch, PlanOp, Planner, Rounded, Rounding, blocks};
 use crate::driver::Driver;
 use crate::params::Params;
 use crate::view::{Run, View};
@@ -85,8 +85,10 @@ struct Tensor {
     tiled: u64,
     /// Counters of the split form that merges too.
     done: u64,
-    /// Where the rounded result goes, and the kernel that rounds it when attention itself does not.
-    rounded: Option<(Rounded, u64)>,
+    /// Where the rounded result goes, what it is, and the kernel that rounds it when attention itself does not.
+    rounded: Option<(Rounded, Rounding, u64)>,
+    /// halves.rs
+    can_group: bool,
 }
 
 impl Tensor {
@@ -100,8 +102,14 @@ impl Tensor {
         let n_chunks = reach.div_ceil(CHUNK);
         let split = t <= self.split_tokens;
         let merges = split && n_chunks <= MOST_MERGED_CHUNKS;
-        let (bytes, scales) =
-            self.rounded.filter(|_| merges).map_or((0, 0), |(rounded, _)| (rounded.bytes, rounded.scales));
+        // A block that merges rounds the heads that share a kv head: whole records of them, or it does not.
+        let inside =
+            |rounding: Rounding| merges && (rounding == Rounding::Bytes || (share * width).is_multiple_of(256));
+        let (bytes, scales) = match self.rounded {
+            Some((rounded, Rounding::Bytes, _)) if inside(Rounding::Bytes) => (rounded.bytes, rounded.scales),
+            Some((rounded, Rounding::Halves, _)) if inside(Rounding::Halves) => (rounded.bytes, 0),
+            _ => (0, 0),
+        };
         let params = self.views.iter().fold(Params::new(), |params, view| params.ptr(view.address));
         let params = params.ptr(self.sinks).ptr(self.partial).ptr(self.done).ptr(bytes).ptr(scales);
         let params = [out, q, k, v].into_iter().fold(params, |params, view| params.i64s(&view.nb[1..3]));
@@ -119,9 +127,14 @@ impl Tensor {
             let grid = [blocks(t * share, 64), n_kv as u32, 1];
             launches.push(Launch { function: self.tiled, grid, block: 128, shared, params });
         }
-        if let Some((rounded, function)) = self.rounded.filter(|_| !merges) {
+        let Some((rounded, rounding, function)) = self.rounded.filter(|(_, rounding, _)| !inside(*rounding)) else {
+            return;
+        };
+        let k = heads * width;
+        if rounding == Rounding::Halves {
+            launches.push(super::halves::recording(function, rounded.bytes, out.address, [k, t], self.can_group));
+        } else {
             // quantise.cu
-            let k = heads * width;
             let params = Params::new().ptr(out.address).ptr(rounded.bytes).ptr(rounded.scales);
             let params = params.n(k).n(t).n(k).i32(0).done();
             launches.push(Launch { function, grid: [blocks(k, 1024), t as u32, 1], block: 256, shared: 0, params });
@@ -133,14 +146,14 @@ impl<D: Driver> Planner<'_, D> {
     pub(super) fn attention(&mut self, index: usize) -> Result<()> {
         let (emit, rounded) = self.attention_of(&self.ops[index])?;
         self.push(index, &[index], emit);
-        if let Some(x) = rounded {
-            self.mark_ready(&x);
+        if let Some((x, rounding)) = rounded {
+            self.mark_ready(&x, rounding);
         }
         Ok(())
     }
 
     /// The kernels, and the activations that they round for the product behind.
-    fn attention_of(&self, op: &PlanOp) -> Result<(Emit, Option<View>)> {
+    fn attention_of(&self, op: &PlanOp) -> Result<(Emit, Option<(View, Rounding)>)> {
         let (out, q, k, v) = (op.view(0)?, op.view(1)?, op.view(2)?, op.view(3)?);
         let width = q.ne[0];
         let has = self.kernels.has(&format!("attention_split_{width}"));
@@ -151,14 +164,15 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     /// The result of op `index` as the product behind reads it, if that rounds it.
-    fn rounded_behind(&self, index: usize, out: &View) -> Option<View> {
+    fn rounded_behind(&self, index: usize, out: &View) -> Option<(View, Rounding)> {
         let next = self.ops.get(index + 1)?;
         let x = next.activations().filter(|x| x.dtype == StrataDType::F32)?;
         let same = x.address == out.address && x.span() == out.span() && x.is_dense() && out.is_dense();
-        (same && x.ne[0] == out.ne[0] * out.ne[1] && self.rounded_next(index, x)).then(|| x.clone())
+        let rounding = self.rounded_next(index, x).filter(|_| same && x.ne[0] == out.ne[0] * out.ne[1])?;
+        Some((x.clone(), rounding))
     }
 
-    fn tensor_attention(&self, op: &PlanOp) -> Result<(Emit, Option<View>)> {
+    fn tensor_attention(&self, op: &PlanOp) -> Result<(Emit, Option<(View, Rounding)>)> {
         let views = [op.view(0)?, op.view(1)?, op.view(2)?, op.view(3)?, op.view(4)?, op.view(5)?, op.view(6)?];
         let width = views[1].ne[0];
         let reach = reach(self.scalar_max.get(StrataScalar::KvLength as usize).copied(), views[4], op.raw.int[0]);
@@ -183,8 +197,12 @@ impl<D: Driver> Planner<'_, D> {
             merge: kernel("merge")?,
             tiled,
             done: self.sizes.done_at(self.workspace),
+            can_group: self.groups(),
             rounded: match &behind {
-                Some(_) => Some((self.next_rounded(), self.kernel("quantise_q8")?.function)),
+                Some((_, rounding)) => {
+                    let name = if *rounding == Rounding::Halves { "halves_round" } else { "quantise_q8" };
+                    Some((self.next_rounded(), *rounding, self.kernel(name)?.function))
+                }
                 None => None,
             },
             views: views.map(View::clone),

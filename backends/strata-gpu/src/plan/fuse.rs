@@ -5,7 +5,7 @@ use strata_backend_sdk::Result;
 use strata_backend_sdk::abi::StrataOpKind;
 
 use super::ops::{page_bits, type_number};
-use super::{Emit, Launch, PlanOp, Planner, Rounded};
+use super::{Emit, Launch, PlanOp, Planner, Rounded, Rounding};
 use crate::driver::Driver;
 use crate::params::Params;
 use crate::view::View;
@@ -50,15 +50,13 @@ impl<D: Driver> Planner<'_, D> {
     fn norm(&mut self, add: Option<usize>, norm: usize) -> Result<bool> {
         let op = &self.ops[norm];
         let (out, x, w) = (op.view(0)?.clone(), op.view(1)?.clone(), op.optional(2).cloned());
-        let fits = x.ne[0].is_multiple_of(32) && x.ne[0] <= MOST_NORM && aligned_rows(&x) && aligned_rows(&out);
-        if !fits || out == x && add.is_some() || !self.rounded_next(norm, &out) || !self.kernels.has("norm_q8_1024") {
+        let Some(rounding) = self.rounded_next(norm, &out) else { return Ok(false) };
+        let unit = if rounding == Rounding::Halves { 256 } else { 32 };
+        let fits = x.ne[0].is_multiple_of(unit) && x.ne[0] <= MOST_NORM && aligned_rows(&x) && aligned_rows(&out);
+        if !fits || out == x && add.is_some() || !self.kernels.has("norm_q8_1024") {
             return Ok(false);
         }
-        let (name, block) = match x.ne[0] {
-            0..=1024 => ("norm_q8_1024", 256),
-            1025..=2048 => ("norm_q8_2048", 512),
-            _ => ("norm_q8_8192", 1024),
-        };
+        let (name, block) = norm_kernel(rounding, x.ne[0]);
         let function = self.kernel(name)?.function;
         let eps = op.raw.float[0];
         let added = match add {
@@ -68,7 +66,7 @@ impl<D: Driver> Planner<'_, D> {
         let gamma = w.map_or(0, |w| w.address);
         let does: Vec<usize> = add.into_iter().chain([norm]).collect();
         let Rounded { bytes, scales } = self.next_rounded();
-        let rounded_of = out.clone();
+        let (rounded_of, can_group) = (out.clone(), self.groups());
         let emit: Emit = Box::new(move |run, launches| {
             let [n, t, ..] = x.extents(run);
             let (from, add, add_step) = match &added {
@@ -76,21 +74,28 @@ impl<D: Driver> Planner<'_, D> {
                 None => (&x, 0, 0),
             };
             let params = Params::new().ptr(from.address).ptr(add).ptr(x.address).ptr(gamma).ptr(out.address);
-            let params = params.ptr(bytes).ptr(scales);
-            let params = params.i64(from.step(1)).i64(add_step).i64(x.step(1)).i64(out.step(1)).n(n).f32(eps).done();
+            // norm.cu NormQ8Args, halves.cu NormHalvesArgs.
+            let params = params.ptr(bytes);
+            let params = if rounding == Rounding::Bytes { params.ptr(scales) } else { params };
+            let params = params.i64(from.step(1)).i64(add_step).i64(x.step(1)).i64(out.step(1)).n(n);
+            let params = if rounding == Rounding::Halves {
+                params.n(t).f32(eps).i32(i64::from(super::halves::grouped(can_group, t))).done()
+            } else {
+                params.f32(eps).done()
+            };
             launches.push(Launch { function, grid: [t as u32, 1, 1], block, shared: 0, params });
         });
         self.push(norm, &does, emit);
-        self.mark_ready(&rounded_of);
+        self.mark_ready(&rounded_of, rounding);
         Ok(true)
     }
 
-    /// Whether a product that stands near rounds `x`.
-    pub(super) fn rounded_next(&self, from: usize, x: &View) -> bool {
+    /// What the first product that stands near and rounds `x` rounds it to.
+    pub(super) fn rounded_next(&self, from: usize, x: &View) -> Option<Rounding> {
         let end = self.ops.len().min(from + 1 + LOOK_AHEAD);
-        self.ops[from + 1..end].iter().any(|op| {
+        self.ops[from + 1..end].iter().filter(|op| op.activations().is_some_and(|y| y.same_rows(x))).find_map(|op| {
             let decode = if op.kind == StrataOpKind::MatMul { "mmv_FORMAT_t1" } else { "moev_FORMAT" };
-            op.activations() == Some(x) && op.optional(1).is_some_and(|w| self.rounds(w, decode))
+            op.optional(1).and_then(|w| self.rounding(w, decode))
         })
     }
 
@@ -99,8 +104,8 @@ impl<D: Driver> Planner<'_, D> {
         self.sizes.slot(self.workspace, self.next_slot)
     }
 
-    pub(super) fn mark_ready(&mut self, x: &View) {
-        let _ = self.take_slot(x);
+    pub(super) fn mark_ready(&mut self, x: &View, rounding: Rounding) {
+        let _ = self.take_slot(x, rounding);
     }
 
     /// sequence.cu, `heads`: [norm q, norm k,] rope q, rope k, store k, store v, all in place.
@@ -117,6 +122,19 @@ impl<D: Driver> Planner<'_, D> {
         let emit: Emit = Box::new(move |run, launches| launches.push(shape.launch(function, run)));
         self.push(at, &does, emit);
         Ok(true)
+    }
+}
+
+/// The fused norm for rows of `n` numbers and its work-items.
+fn norm_kernel(rounding: Rounding, n: u64) -> (&'static str, u32) {
+    match (rounding, n) {
+        (Rounding::Bytes, 0..=1024) => ("norm_q8_1024", 256),
+        (Rounding::Bytes, 1025..=2048) => ("norm_q8_2048", 512),
+        (Rounding::Bytes, _) => ("norm_q8_8192", 1024),
+        (Rounding::Halves, 0..=1024) => ("norm_halves_1024", 128),
+        (Rounding::Halves, 1025..=2048) => ("norm_halves_2048", 256),
+        (Rounding::Halves, 2049..=4096) => ("norm_halves_4096", 512),
+        (Rounding::Halves, _) => ("norm_halves_8192", 1024),
     }
 }
 

@@ -7,7 +7,7 @@ use strata_backend_sdk::{Failure, Result};
 use super::{Emit, Launch, PlanOp, Planner, blocks, format_name};
 use crate::driver::Driver;
 use crate::params::Params;
-use crate::view::View;
+use crate::view::{Run, View};
 
 /// Rows that the grid's second dimension can hold; kernels walk the rest.
 const MOST_ROWS: u64 = 65_535;
@@ -153,12 +153,7 @@ impl<D: Driver> Planner<'_, D> {
     fn combine(&self, op: &PlanOp) -> Result<Emit> {
         let (out, x, weights) = (op.view(0)?.clone(), op.view(1)?.clone(), op.view(2)?.clone());
         let function = self.kernel("combine")?.function;
-        Ok(Box::new(move |run, launches| {
-            let [n, k, t, _] = x.extents(run);
-            let params = Params::new().ptr(out.address).ptr(x.address).ptr(weights.address).ptr(0);
-            let params = params.i64(out.nb[1]).i64s(&x.nb[1..3]).i64(weights.nb[1]).i64(0).n(n).n(k).done();
-            launches.push(Launch { function, grid: [blocks(n, 256), t as u32, 1], block: 256, shared: 0, params });
-        }))
+        Ok(Box::new(move |run, launches| launches.push(combining(function, &out, &x, &weights, run))))
     }
 
     fn gather(&self, op: &PlanOp) -> Result<Emit> {
@@ -182,6 +177,14 @@ impl<D: Driver> Planner<'_, D> {
             launches.push(Launch { function, grid: [t as u32, 1, 1], block: 1024, shared: 0, params });
         }))
     }
+}
+
+/// route.cu, `combine`.
+pub(super) fn combining(function: u64, out: &View, x: &View, weights: &View, run: &Run) -> Launch {
+    let [n, k, t, _] = x.extents(run);
+    let params = Params::new().ptr(out.address).ptr(x.address).ptr(weights.address).ptr(0);
+    let params = params.i64(out.nb[1]).i64s(&x.nb[1..3]).i64(weights.nb[1]).i64(0).n(n).n(k).done();
+    Launch { function, grid: [blocks(n, 256), t as u32, 1], block: 256, shared: 0, params }
 }
 
 /// Operands of an elementwise kernel.

@@ -5,7 +5,7 @@ use strata_backend_sdk::Result;
 use strata_backend_sdk::abi::{StrataDType, StrataOpKind};
 
 use super::ops::Elements;
-use super::{Emit, Launch, PlanOp, Planner, Rounded, blocks, format_name};
+use super::{Emit, Launch, PlanOp, Planner, Rounded, Rounding, blocks, format_name, halves};
 use crate::driver::Driver;
 use crate::params::Params;
 use crate::view::{Run, View};
@@ -19,10 +19,10 @@ const MOST_PARTIAL: u64 = 16 << 10;
 
 /// One weight of a launch.
 #[derive(Debug, Clone)]
-struct Part {
-    w: View,
-    out: View,
-    bias: u64,
+pub(super) struct Part {
+    pub(super) w: View,
+    pub(super) out: View,
+    pub(super) bias: u64,
 }
 
 /// A gated unit in one launch: the activation, its parameters and where the result goes.
@@ -166,9 +166,15 @@ impl Products {
 }
 
 impl<D: Driver> Planner<'_, D> {
-    /// Whether products with this format round their activations.
-    pub(super) fn rounds(&self, w: &View, decode: &str) -> bool {
-        !self.precise && w.dtype.is_quantised() && self.kernels.has(&decode.replace("FORMAT", &format_name(w.dtype)))
+    /// What products with this weight round their activations to, if they do.
+    pub(super) fn rounding(&self, w: &View, decode: &str) -> Option<Rounding> {
+        if self.precise || !w.dtype.is_quantised() {
+            return None;
+        }
+        if halves::takes(w, self.kernels) {
+            return Some(Rounding::Halves);
+        }
+        self.kernels.has(&decode.replace("FORMAT", &format_name(w.dtype))).then_some(Rounding::Bytes)
     }
 
     /// Plans the product at `first` and those that can share its launch or its rounded activations.
@@ -181,12 +187,20 @@ impl<D: Driver> Planner<'_, D> {
             let mut now = Vec::new();
             for index in &left {
                 let other = self.ops[*index].view(1)?;
-                if other.dtype == w && other.nb[1] == stride && now.len() < MOST_PARTS {
+                let as_first = |view: &View| halves::takes(view, self.kernels);
+                let alike = other.dtype == w && other.nb[1] == stride;
+                let alike = alike && as_first(other) == as_first(self.ops[left[0]].view(1)?);
+                if alike && now.len() < MOST_PARTS {
                     now.push(*index);
                 }
             }
             left.retain(|index| !now.contains(index));
-            self.launch_products(&x, &now)?;
+            let rounding = self.rounding(self.ops[now[0]].view(1)?, "mmv_FORMAT_t1");
+            if rounding == Some(Rounding::Halves) {
+                self.half_products(&x, &now)?;
+            } else {
+                self.launch_products(&x, &now)?;
+            }
         }
         Ok(())
     }
@@ -212,7 +226,10 @@ impl<D: Driver> Planner<'_, D> {
     fn launch_products(&mut self, x: &View, members: &[usize]) -> Result<()> {
         let first = members[0];
         let w = self.ops[first].view(1)?.clone();
-        let rounded = if self.rounds(&w, "mmv_FORMAT_t1") { Some(self.round(first, x)?) } else { None };
+        let rounded = match self.rounding(&w, "mmv_FORMAT_t1") {
+            Some(_) => Some(self.round(first, x)?),
+            None => None,
+        };
         // The exact kernels read floats only.
         let mut x = x.clone();
         if rounded.is_none() && x.dtype != StrataDType::F32 {
@@ -244,7 +261,7 @@ impl<D: Driver> Planner<'_, D> {
         does.extend(gate.map(|(index, _)| index));
         self.push(first, &does, Box::new(move |run, launches| products.emit(run, launches)));
         if let Some(x) = rounds {
-            self.mark_ready(&x);
+            self.mark_ready(&x, Rounding::Bytes);
         }
         Ok(())
     }
@@ -254,7 +271,7 @@ impl<D: Driver> Planner<'_, D> {
         let rounds = gate.out.ne[0].is_multiple_of(32)
             && gate.out.evenly_spaced()
             && self.kernels.has("gated_q8")
-            && self.rounded_next(glu, &gate.out);
+            && self.rounded_next(glu, &gate.out) == Some(Rounding::Bytes);
         if !rounds {
             let function = self.kernel("binary")?.function;
             return Ok(Unit { gate, rounded: None, function, keeps_floats: true });
@@ -307,7 +324,7 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     /// A gated unit of exactly these two products, whose inputs nobody else reads.
-    fn gate_of(&self, members: &[usize]) -> Result<Option<(usize, Gate)>> {
+    pub(super) fn gate_of(&self, members: &[usize]) -> Result<Option<(usize, Gate)>> {
         let [gate, up] = members else { return Ok(None) };
         if self.ops[*gate].optional(3).is_some() || self.ops[*up].optional(3).is_some() {
             return Ok(None);
@@ -360,11 +377,11 @@ impl<D: Driver> Planner<'_, D> {
 
     /// Rounded activations of `x`, made now unless they are there.
     pub(super) fn round(&mut self, op: usize, x: &View) -> Result<Rounded> {
-        if let Some(rounded) = self.ready_slot(x) {
+        if let Some(rounded) = self.ready_slot(x, Rounding::Bytes) {
             return Ok(rounded);
         }
         let function = self.kernel("quantise_q8")?.function;
-        let (x, rounded) = (x.clone(), self.take_slot(x));
+        let (x, rounded) = (x.clone(), self.take_slot(x, Rounding::Bytes));
         // quantise.cu; a third dimension is more rows, which the check found evenly spaced.
         let emit: Emit = Box::new(move |run, launches| {
             let [k, n1, n2, _] = x.extents(run);
@@ -389,10 +406,10 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     /// `x` as packed floats in the workspace.
-    fn packed(&mut self, op: usize, x: &View) -> Result<View> {
+    pub(super) fn packed(&mut self, op: usize, x: &View) -> Result<View> {
         let packed = x.widened(self.sizes.widened_at(self.workspace));
         for ready in &mut self.ready {
-            if ready.as_ref().is_some_and(|ready| ready.overlaps(&packed)) {
+            if ready.as_ref().is_some_and(|(ready, _)| ready.overlaps(&packed)) {
                 *ready = None;
             }
         }
@@ -414,12 +431,20 @@ impl<D: Driver> Planner<'_, D> {
                 && other.optional(4) == table.as_ref()
                 && other.optional(1).is_some_and(|v| v.dtype == w.dtype && v.ne == w.ne && v.nb == w.nb)
         });
+        let second = second.map(|second| second.index);
+        let rounding = self.rounding(&w, "moev_FORMAT");
+        if rounding == Some(Rounding::Halves) {
+            return self.half_experts(first, second);
+        }
         let gate = match second {
-            Some(second) => self.gate_between(first, second.index)?,
+            Some(second) => self.gate_between(first, second)?,
             None => None,
         };
         let x = if x.evenly_spaced() { x } else { self.packed(first, &x)? };
-        let rounded = if self.rounds(&w, "moev_FORMAT") { Some(self.round(first, &x)?) } else { None };
+        let rounded = match rounding {
+            Some(_) => Some(self.round(first, &x)?),
+            None => None,
+        };
         let family = if rounded.is_some() { "moev" } else { "moex" };
         let function = self.kernel(&format!("{family}_{}", format_name(w.dtype)))?.function;
         let op = &self.ops[first];
@@ -454,8 +479,10 @@ impl<D: Driver> Planner<'_, D> {
             apart,
         };
         self.push(first, &does, Box::new(move |run, launches| experts.emit(run, launches)));
+        // Long runs put their own slots in order there.
+        self.sorted = None;
         if let Some(x) = rounds {
-            self.mark_ready(&x);
+            self.mark_ready(&x, Rounding::Bytes);
         }
         Ok(())
     }
