@@ -161,12 +161,12 @@ def records(card, x, grouped=0):
     return out
 
 
-def half_decode(card, fmt, m, k, t, warps, group, stages):
-    """Microseconds and GB/s of weights, copies rotating through memory."""
+def half_decode(card, fmt, m, k, t, warps, group, stages, blocks=1 << 30):
+    """Microseconds and GB/s of weights, copies rotating through memory; at most so many blocks."""
     size, odd, _ = CHUNK[fmt]
     chunks, row = k // 256, up64(group * size + odd)
     stride = chunks * size
-    shared = warps * stages * 16 * row + 64 * chunks * t
+    shared = warps * stages * 16 * row + 128 * chunks * t
     span = up(m * stride, 256) * 256
     places, repeats = max(1, min(16, (card.pool.numel() - 4096) // span)), max(4, min(24, int(3e8 / (m * stride))))
     x, out = records(card, torch.randn(t, k, device="cuda")), torch.empty(t, m, device="cuda")
@@ -174,7 +174,7 @@ def half_decode(card, fmt, m, k, t, warps, group, stages):
     def work():
         for i in range(repeats):
             args = half_args(card.pool.data_ptr() + i % places * span, out.data_ptr(), x.data_ptr(), stride, m, k, t, (group, stages, row))
-            launch(card.modules, f"hmv_{fmt}", (up(m, 16), 1), 32 * warps, shared, args)
+            launch(card.modules, f"hmv_{fmt}", (min(blocks, up(m, 16)), 1), 32 * warps, shared, args)
 
     time = microseconds(work) / repeats
     return time, m * stride / time / 1e3
@@ -210,7 +210,7 @@ def halves(card):
             tiles(card, form, fmt, grouped if form == "w" else x, out, m, k, t)
         row = up64(2 * size + odd)
         args = half_args(card.pool.data_ptr(), outs[3].data_ptr(), x.data_ptr(), 6 * size, m, k, t, (2, 1, row))
-        launch(card.modules, f"hmv_{fmt}", (up(m, 16), up(t, 8)), 128, 4 * 16 * row + 64 * 6 * 8, args)
+        launch(card.modules, f"hmv_{fmt}", (up(m, 16), up(t, 8)), 128, 4 * 16 * row + 128 * 6 * 8, args)
         wrong = [int((out != outs[3]).sum()) for out in outs[:3]]
         different += any(wrong)
         if any(wrong):
@@ -219,12 +219,13 @@ def halves(card):
     print("over halves, one column, us and GB/s, by warps, chunks at once, stages")
     for m, k, shapes in [
         (6144, 4096, [(4, 4, 1), (4, 2, 2), (8, 2, 1), (8, 1, 2)]), (4096, 4096, [(4, 4, 1), (8, 2, 1), (8, 1, 2)]),
-        (24576, 4096, [(4, 4, 1), (4, 2, 2), (4, 1, 4), (8, 2, 1), (8, 1, 2)]), (4096, 12288, [(8, 3, 2), (8, 2, 2), (8, 4, 1), (8, 2, 3), (8, 3, 1), (4, 4, 2)]),
+        (24576, 4096, [(4, 4, 1), (4, 4, 2, 396), (4, 2, 4, 396), (4, 2, 3, 528), (4, 4, 1, 528), (8, 2, 2, 264), (8, 2, 4, 132), (4, 2, 2, 528)]), (4096, 12288, [(8, 3, 1), (8, 2, 2), (8, 4, 1)]),
+        (49152, 2048, [(4, 2, 1), (4, 2, 4, 396), (4, 2, 2, 528)]),
         (4096, 1024, [(4, 1, 1), (2, 2, 1)]), (1024, 2048, [(8, 1, 1), (4, 2, 1)]), (6144, 1024, [(4, 1, 1), (2, 2, 1)]), (1024, 3072, [(8, 2, 1), (4, 3, 1), (8, 1, 2)]),
     ]:
         print(f"  q4_k {m} x {k}  " + "  ".join("%s: %.2f %.0f" % (shape, *half_decode(card, "q4_k", m, k, 1, *shape)) for shape in shapes))
     for fmt in CHUNK:
-        print(f"  {fmt} 24576 x 4096 by columns  " + "  ".join("%d: %.2f %.0f" % (t, *half_decode(card, fmt, 24576, 4096, t, 4, 2, 2)) for t in (1, 2, 4, 8)))
+        print(f"  {fmt} 24576 x 4096 by columns  " + "  ".join("%d: %.2f %.0f" % (t, *half_decode(card, fmt, 24576, 4096, t, 4, 2, 2, 396)) for t in (1, 2, 4, 8)))
     print("over halves, tiles, us and 10^12 products/s")
     for fmt, m, k in [("q4_k", 4096, 4096), ("q4_k", 24576, 4096), ("q4_k", 4096, 12288), ("q4_k", 6144, 1024), ("q4_k", 1024, 3072)] + [(f, 4096, 4096) for f in CHUNK]:
         print(f"  {fmt} {m} x {k}  " + "  ".join("%s: %.0f %.1f" % (c, *half_tiles(card, fmt, m, k, 4096, c)) for c in (128, 64, "w")))

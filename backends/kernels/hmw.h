@@ -3,7 +3,7 @@
 // Computes: as hmm.h. Launch: 384 work-items, a tile of 128 rows and 128 columns; hmw_*: grid (Σ_p ceil(m[p] / 128), ceil(t / 128));
 // hmoew_*: grid (ceil(m / 128), ceil(slots / 128) + experts). Dynamic shared memory: 2 · (16 · 4480 + 128 · SLOT) + 1024 bytes.
 // Activations lie in groups of eight rows (halves.h, GROUP), as the products read them. Two warpgroups have 64 rows each and decode them
-// in registers; of a third one warp fetches, and it leaves its registers to the others. A product of m64n128k16 gives what m16n8k16 gives, bit for bit (checked on the card by bench.py).
+// in registers; the third fetches and leaves registers to them. A product of m64n128k16 gives what m16n8k16 gives, bit for bit (checked on the card by bench.py).
 // Why not hmm.h: there a warp reads every column's halves for 32 rows only, and waits for each product; here 64 rows share them.
 #pragma once
 #include "hmm.h"
@@ -52,47 +52,51 @@ DEVICE void group_product(float (&d)[16][4], u32 a0, u32 a1, u32 a2, u32 a3, u64
 DEVICE void arrive(u64 *barrier_) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier_)) : "memory"); }
 DEVICE void count_on(u64 *barrier_, u32 n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier_)), "r"(n) : "memory"); }
 
-// The fetching warp: rows of weights by bulk copies, columns by one (`from` null) or gathered 16 bytes at a time.
+// Signals `barrier_` when this work-item's copies so far have arrived.
+DEVICE void arrive_behind_copies(u64 *barrier_) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier_)) : "memory");
+}
+
+// The fetching warpgroup: rows of weights 16 bytes a work-item (128 small bulk copies took twice the time of all products), columns by one
+// bulk copy, or gathered 16 bytes at a time (`from` not null).
 template <class F> DEVICE void hmw_fetch(const HalfTile &p, const i32 *from, u32 first_column, GroupStage<F> *stages, u64 *full, u64 *empty) {
-    const u32 l = lane(), n_groups = ceil_div(p.x_rows, 8);
+    constexpr u32 PIECES = (F::BYTES + (F::ALIGN >= 16 ? 0 : 14) + 15) / 16;
+    const u32 me = tid() % 128, n_groups = ceil_div(p.x_rows, 8);
     for (u32 chunk = 0; chunk < p.n_chunks; chunk++) {
         const u32 n = chunk % 2;
         GroupStage<F> &stage = stages[n];
         if (chunk >= 2) bulk_wait(empty + n, (chunk / 2 - 1) % 2);
         const u8 *x = p.x + (i64)chunk * n_groups * GROUP;
-        u32 expected = 0;
-        if (!from && l == 0) {
+        if (!from && me == 0) {
             const u32 first = first_column / 8, count = (u32)min_i((i32)(HMW_COLUMNS / 8), (i32)(n_groups - first));
-            expected = count * GROUP;
-            bulk_copy(stage.x, x + (i64)first * GROUP, expected, full + n);
+            bulk_expect(full + n, count * GROUP);
+            bulk_copy(stage.x, x + (i64)first * GROUP, count * GROUP, full + n);
+        } else if (me == 0) {
+            bulk_expect(full + n, 0);
         }
 #pragma unroll
-        for (u32 i = 0; i < HMM_ROWS; i += LANES) {
-            const u32 r = p.row + i + l;
-            const u8 *source = p.w + p.w_stride * (i64)(r < p.m ? r : p.m - 1) + (i64)chunk * F::BYTES, *start = (const u8 *)((u64)source & ~15ull);
-            const u32 bytes = ((u32)(source - start) + F::BYTES + 15) & ~15u;
-            bulk_copy(stage.w + (i + l) * F::SLOT, start, bytes, full + n);
-            expected += bytes;
+        for (u32 i = 0; i < PIECES; i++) {
+            const u32 at = i * 128 + me, r = at / PIECES, piece = 16 * (at % PIECES), row = p.row + r;
+            const u8 *source = p.w + p.w_stride * (i64)(row < p.m ? row : p.m - 1) + (i64)chunk * F::BYTES, *start = (const u8 *)((u64)source & ~15ull);
+            if (piece < (u32)(source - start) + F::BYTES) copy16_async(stage.w + r * F::SLOT + piece, start + piece);
         }
         if (from) {
-            // Four lanes a column and block of eight halves' worth: 32 pieces, then sums and scale.
-            for (u32 column = 0; column < HMW_COLUMNS; column++) {
+            // A warp a column: 32 pieces, then sums and scale.
+            for (u32 column = me / 32; column < HMW_COLUMNS; column += 4) {
                 const i32 row = from[column];
                 if (row < 0) continue;
+                const u32 l = me % 32, of = column % 8, at = (u32)row % 8;
                 const u8 *source = x + (i64)(row / 8) * GROUP;
                 u8 *to = stage.x + column / 8 * GROUP;
-                copy16_async(to + 128 * l + 16 * (column % 8), source + 128 * l + 16 * (u32)(row % 8));
-                if (l < 2) copy16_async(to + GROUP_SUMS + 32 * (column % 8) + 16 * l, source + GROUP_SUMS + 32 * (u32)(row % 8) + 16 * l);
+                copy16_async(to + 128 * l + 16 * of, source + 128 * l + 16 * at);
+                if (l < 2) copy16_async(to + GROUP_SUMS + 32 * of + 16 * l, source + GROUP_SUMS + 32 * at + 16 * l);
                 if (l == 2)
-                    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to + GROUP_SCALES + 4 * (column % 8))),
-                                 "l"(source + GROUP_SCALES + 4 * (u32)(row % 8))
+                    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to + GROUP_SCALES + 4 * of)),
+                                 "l"(source + GROUP_SCALES + 4 * at)
                                  : "memory");
             }
-            copy_commit();
-            copy_wait<0>();
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         }
-        bulk_expect(full + n, expected);
+        arrive_behind_copies(full + n);
     }
 }
 
@@ -111,6 +115,8 @@ template <class F> DEVICE void hmw_multiply(const HalfTile &p, const i32 *to, Gr
         const u32 n = chunk % 2;
         GroupStage<F> &stage = stages[n];
         bulk_wait(full + n, chunk / 2 % 2);
+        // Gathered columns were written as ordinary memory; the products read by another way.
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         const u8 *low = stage.w + (row + g) * F::SLOT + odd(row + g, chunk), *high = stage.w + (row + g + 8) * F::SLOT + odd(row + g + 8, chunk);
         HalfRow a, b;
         F::row(low, c, a), F::row(high, c, b);
@@ -171,15 +177,15 @@ template <class F> DEVICE void hmw_tile(const HalfTile &p, const i32 *from, cons
     SHARED u64 full[2], empty[2];
     GroupStage<F> *stages = (GroupStage<F> *)(dynamic_shared() + 1024);
     if (tid() == 0) {
-        for (u32 i = 0; i < 2; i++) count_on(full + i, LANES), count_on(empty + i, 256);
+        for (u32 i = 0; i < 2; i++) count_on(full + i, 129), count_on(empty + i, 256);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     barrier();
     if (group() >= 8) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (group() == 8) hmw_fetch<F>(p, from, first_column, stages, full, empty);
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        hmw_fetch<F>(p, from, first_column, stages, full, empty);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
         hmw_multiply<F>(p, to, stages, full, empty);
     }
 }

@@ -28,8 +28,11 @@ const TILE_ROWS: u64 = 128;
 const TILE_THREADS: u32 = 256;
 /// `MOST_STAGES` of hmv.h.
 const MOST_STAGES: u64 = 4;
-/// Dynamic shared memory of a decode block of 128 and of 256 work-items, so that several fit a multiprocessor.
+/// What a decode block of 128 and of 256 work-items may fetch into, bytes, so that several fit a multiprocessor.
 const MOST_ROOM: [u64; 2] = [50 << 10, 100 << 10];
+/// The same of blocks that take tile after tile, of which three fit a multiprocessor.
+const LASTING_ROOM: u64 = 74 << 10;
+const LASTING_BLOCKS: u64 = 3;
 /// What the kernels have of shared memory beside the dynamic part, at most.
 const STATIC_SHARED: u32 = 512;
 
@@ -62,6 +65,7 @@ pub(crate) fn takes(w: &View, kernels: &KernelTable) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Geometry {
     block: u32,
+    n_blocks: u64,
     group: u64,
     n_stages: u64,
     row_bytes: u64,
@@ -69,26 +73,36 @@ struct Geometry {
 }
 
 impl Format {
-    /// For `n_blocks` blocks of which each has `slots` times `chunks` chunks for `columns` columns.
-    fn geometry(self, n_blocks: u64, slots: u64, chunks: u64, columns: u64, units: u64) -> Geometry {
-        let wide = n_blocks < 4 * units && slots * chunks > 4;
-        let (n_warps, most) = if wide { (8, MOST_ROOM[1]) } else { (4, MOST_ROOM[0]) };
-        let share = (slots * chunks).div_ceil(n_warps);
+    /// For `n_tiles` tiles of which each has `slots` times `chunks` chunks for `columns` columns. Where tiles may
+    /// last (hmv), many are taken by fewer blocks one after another, so that fetching goes on over a tile's end.
+    fn geometry(self, n_tiles: u64, (slots, lasts): (u64, bool), chunks: u64, columns: u64, units: u64) -> Geometry {
+        let lasting = lasts && n_tiles >= 4 * units;
+        let wide = n_tiles < 4 * units && slots * chunks > 4;
+        let (n_warps, most) = match (lasting, wide) {
+            (true, _) => (4, LASTING_ROOM),
+            (_, true) => (8, MOST_ROOM[1]),
+            _ => (4, MOST_ROOM[0]),
+        };
         let row_bytes = |group: u64| {
             let odd = if self.align < 16 { 16 } else { 0 };
             // An odd number of 64 bytes: eight rows by 64 bytes touch every bank once.
             let pieces = (group * self.chunk + odd).div_ceil(64);
             64 * (pieces + 1 - pieces % 2)
         };
-        let group = share.min(chunks).clamp(1, 4);
-        // Two rounds instead of one that fills the room.
         let fits = |group: u64, n_stages: u64| n_warps * n_stages * 16 * row_bytes(group) <= most;
         let rounds = |group: u64| (slots * chunks.div_ceil(group)).div_ceil(n_warps);
-        let group = (1..=group).rev().find(|group| fits(*group, rounds(*group).min(2))).unwrap_or(1);
-        let n_stages = (1..=rounds(group).min(MOST_STAGES)).rev().find(|n| fits(group, *n)).unwrap_or(1);
+        // Two stages where there is more than one round, the next tile's included.
+        let wanted = |group: u64| if lasting { 2 } else { rounds(group).min(2) };
+        let share = (slots * chunks).div_ceil(n_warps).min(chunks).clamp(1, 4);
+        let group = (1..=share).rev().find(|group| fits(*group, wanted(*group))).unwrap_or(1);
+        let most_stages = if lasting { MOST_STAGES } else { rounds(group).min(MOST_STAGES) };
+        let n_stages = (1..=most_stages).rev().find(|n| fits(group, *n)).unwrap_or(1);
         let row_bytes = row_bytes(group);
-        let shared = n_warps * n_stages * 16 * row_bytes + 64 * slots * chunks * columns;
-        Geometry { block: 32 * n_warps as u32, group, n_stages, row_bytes, shared: shared as u32 }
+        // A block's sums; two tiles' worth where one block may take several.
+        let sums = 64 * slots * chunks * columns * if lasts { 2 } else { 1 };
+        let shared = n_warps * n_stages * 16 * row_bytes + sums;
+        let n_blocks = if lasting { n_tiles.min(LASTING_BLOCKS * units) } else { n_tiles };
+        Geometry { block: 32 * n_warps as u32, n_blocks, group, n_stages, row_bytes, shared: shared as u32 }
     }
 
     fn tile_shared(self, columns: u64) -> u32 {
@@ -254,9 +268,10 @@ impl HalfProducts {
             None => (row_blocks(16), None, -1, [0.0; 2]),
         };
         let groups = t.div_ceil(DECODE_COLUMNS);
-        let shape = self.format.geometry(n_rows * groups, 1, k / 256, t.min(DECODE_COLUMNS), self.units);
+        let shape =
+            self.format.geometry(n_rows, (1, true), k / 256, t.min(DECODE_COLUMNS), self.units.div_ceil(groups));
         let params = self.params(run, out, act, floats, [shape.group, shape.n_stages, shape.row_bytes]);
-        let (grid, shared) = ([n_rows as u32, groups as u32, 1], shape.shared);
+        let (grid, shared) = ([shape.n_blocks as u32, groups as u32, 1], shape.shared);
         launches.push(Launch { function: self.decode, grid, block: shape.block, shared, params });
         if let Some(Unit { gate, records: Some([alone, _]), .. }) = &self.unit {
             launches.push(alone.launch(run, &gate.out, None, false));
@@ -427,7 +442,7 @@ impl HalfExperts {
         let (m, chunks) = (self.w.ne[1], self.w.ne[0] / 256);
         if let Some(combine) = &self.combine {
             let n_rows = m.div_ceil(16);
-            let shape = self.format.geometry(n_rows * t, used, chunks, 1, self.units);
+            let shape = self.format.geometry(n_rows * t, (used, false), chunks, 1, self.units);
             let geometry = [shape.group, shape.n_stages, shape.row_bytes];
             let params = self.params(run, [self.w.address, 0], &combine.out, (-1, [0.0; 2]), geometry);
             let (grid, shared) = ([n_rows as u32, t as u32, 1], shape.shared);
@@ -438,7 +453,7 @@ impl HalfExperts {
             Some(unit) => (m.div_ceil(8), &unit.gate.out, (unit.gate.activation, unit.gate.floats)),
             None => (m.div_ceil(16), &self.out, (-1, [0.0; 2])),
         };
-        let shape = self.format.geometry(n_rows * used * t, 1, chunks, 1, self.units);
+        let shape = self.format.geometry(n_rows * used * t, (1, false), chunks, 1, self.units);
         let geometry = [shape.group, shape.n_stages, shape.row_bytes];
         let params = self.params(run, [self.w.address, self.up], out, act, geometry);
         let (grid, shared) = ([n_rows as u32, (used * t) as u32, 1], shape.shared);
@@ -592,7 +607,7 @@ mod tests {
         for format in ["Q4_K", "Q5_K", "Q6_K", "Q8_0"].map(declared) {
             for (slots, chunks) in [(1, 1), (1, 4), (1, 16), (1, 48), (1, 112), (8, 3), (4, 1), (6, 8)] {
                 for n_blocks in [64, 256, 1536] {
-                    let shape = format.geometry(n_blocks, slots, chunks, 8, 132);
+                    let shape = format.geometry(n_blocks, (slots, slots == 1), chunks, 8, 132);
                     assert!(shape.shared <= 227 << 10, "{format:?} {slots} {chunks}: {shape:?}");
                     assert!(shape.row_bytes >= shape.group * format.chunk + if format.align < 16 { 15 } else { 0 });
                     assert!((1..=MOST_STAGES).contains(&shape.n_stages) && shape.group >= 1, "{shape:?}");
