@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::general::BAD_OPTION;
-use strata_engine::{FinishReason, Finished, Limits, RequestStats, SamplerSettings, Session, generate};
+use strata_engine::{
+    FinishReason, Finished, Grammars, Limits, RequestStats, Rule, SamplerSettings, Session, generate_within,
+};
 use strata_manifest::report::StatsReport;
 use strata_model::chat::{ChatTemplate, Message, RenderOptions};
 
@@ -65,19 +67,30 @@ impl Style {
     }
 }
 
+/// How the answers of a command are made.
+pub(crate) struct Manner {
+    pub(crate) sampling: SamplerSettings,
+    pub(crate) limits: Limits,
+    /// What each of them keeps to.
+    pub(crate) rule: Option<(Grammars, Rule)>,
+}
+
 /// Generates and, when `stream` is set, prints text as it becomes certain.
 pub(crate) fn answer(
     loaded: &Loaded,
     session: &mut Session,
     prompt: &[u32],
-    sampling: &SamplerSettings,
-    limits: &Limits,
+    manner: &Manner,
     stream: bool,
 ) -> Outcome<Finished> {
+    let Manner { sampling, limits, rule } = manner;
+    let mut constraint = rule.as_ref().map(|(grammars, rule)| grammars.constraint(rule)).transpose()?;
     STOP.store(false, Ordering::SeqCst);
     session.cancel_with(Arc::clone(&STOP));
     let mut gone = None;
-    let finished = generate(session, &loaded.tokenizer, prompt, sampling, limits, &mut |piece| {
+    let constraint = constraint.as_deref_mut().map(|constraint| constraint as &mut dyn strata_engine::Constraint);
+    let tokenizer = &loaded.tokenizer;
+    let finished = generate_within(session, tokenizer, prompt, sampling, limits, constraint, &mut |piece| {
         if stream && let Err(error) = printer::data(piece.text) {
             gone = Some(error);
             return ControlFlow::Break(());

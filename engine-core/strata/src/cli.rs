@@ -1,11 +1,13 @@
 //! The command line as data: every command, flag and its help text. A catalogue; the commands
 //! themselves parse no text: `settings.rs` turns values into the engine's types.
 
+mod bench;
 mod doctor;
 mod package;
 mod serve;
 mod verify_package;
 
+pub(crate) use bench::*;
 pub(crate) use doctor::*;
 pub(crate) use package::*;
 pub(crate) use serve::*;
@@ -25,6 +27,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Answer a prompt, or chat when none is given.
+    #[command(visible_alias = "chat")]
     Run(RunArgs),
     /// Answer programs and people over HTTP: the interfaces of OpenAI and Anthropic, and a web page.
     Serve(Box<ServeArgs>),
@@ -46,6 +49,8 @@ pub(crate) enum Command {
     Package(PackageArgs),
     /// Prove that a package is exactly what its manifest says: files, versions, ELF, GPU code, signature.
     VerifyPackage(VerifyPackageArgs),
+    /// Print a shell's completions of this program's commands and flags.
+    Completions(CompletionsArgs),
     /// Explain an error code.
     Explain(ExplainArgs),
     /// Print version and build record.
@@ -56,9 +61,9 @@ pub(crate) enum Command {
     /// Ask NVIDIA's management library about its cards: what the detector runs in a child process.
     #[command(hide = true)]
     InternalNvml(InternalNvmlArgs),
-    /// Print docs/cli.md.
+    /// Print docs/cli.md, or the man pages and completions of packages.
     #[command(hide = true)]
-    InternalReference,
+    InternalReference(InternalReferenceArgs),
 }
 
 impl Command {
@@ -77,10 +82,11 @@ impl Command {
             Command::VerifyPackage(args) => args.json,
             Command::Serve(_)
             | Command::Stop(_)
+            | Command::Completions(_)
             | Command::Explain(_)
             | Command::InternalProbe(_)
             | Command::InternalNvml(_)
-            | Command::InternalReference => false,
+            | Command::InternalReference(_) => false,
         }
     }
 }
@@ -108,6 +114,15 @@ pub(crate) struct RunArgs {
     /// Stop where this text begins, which is not printed. May be given several times.
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
+    /// The answer is JSON that the schema in this file describes.
+    #[arg(long, value_name = "FILE", group = "rule")]
+    pub(crate) json_schema: Option<PathBuf>,
+    /// The answer is text of the grammar in this file, in Lark's notation, from its rule `start` on.
+    #[arg(long, value_name = "FILE", group = "rule")]
+    pub(crate) grammar: Option<PathBuf>,
+    /// The answer as a whole matches this regular expression.
+    #[arg(long, value_name = "REGEX", group = "rule")]
+    pub(crate) regex: Option<String>,
     /// Print one JSON object at the end instead of streaming text.
     #[arg(long)]
     pub(crate) json: bool,
@@ -243,26 +258,6 @@ pub(crate) struct EvalArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// Path of a GGUF file, or the name of an installed model.
-    pub(crate) model: String,
-    /// Prompt lengths to measure, tokens.
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "512")]
-    pub(crate) prompt_tokens: Vec<u32>,
-    /// Tokens to decode one by one.
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    pub(crate) decode_tokens: u32,
-    /// Measured runs of each, after one that is not counted.
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub(crate) runs: u32,
-    #[command(flatten)]
-    pub(crate) engine: EngineArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     /// Path of a GGUF file, or the name of an installed model.
     pub(crate) model: String,
@@ -278,6 +273,20 @@ pub(crate) struct InspectArgs {
     /// Installation to take models from.
     #[arg(long, value_name = "DIR")]
     pub(crate) prefix: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell; `strata completions bash > ~/.local/share/bash-completion/completions/strata` keeps them.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InternalReferenceArgs {
+    /// Man pages and completions instead, as JSON: a path in the repository and the text.
+    #[arg(long)]
+    pub(crate) files: bool,
 }
 
 #[derive(Debug, Args)]

@@ -74,10 +74,11 @@ fn run(command: Command) -> Outcome {
         Command::Stop(args) => commands::stop::run(&args),
         Command::Package(args) => commands::package::run(&args),
         Command::VerifyPackage(args) => commands::verify_package::run(&args),
+        Command::Completions(args) => commands::reference::completions(args.shell),
         Command::Explain(args) => commands::explain::run(args.code.as_deref()),
         Command::Version(args) => commands::version::run(args.json),
         Command::InternalProbe(args) => Ok(strata_plugin_host::probe_child(&args.descriptor)),
         Command::InternalNvml(args) => Ok(strata_plugin_host::nvml_child(&args.address)),
-        Command::InternalReference => commands::reference::run(),
+        Command::InternalReference(args) => commands::reference::run(args.files),
     }
 }

@@ -135,13 +135,81 @@ pub struct PerplexityReport {
 /// `strata bench --json`.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct BenchReport {
-    /// `strata-bench/1.0`.
+    /// `strata-bench/1.1`.
     pub schema: &'static str,
     pub model: String,
     pub backend: BackendReport,
     pub settings: SettingsReport,
     pub prompt: Vec<SpeedReport>,
+    /// The first of `decode_at`.
     pub decode: SpeedReport,
+    pub decode_at: Vec<DepthReport>,
+    pub session: Option<SessionReport>,
+    pub starts: Option<StartsReport>,
+    pub needle: Vec<NeedleReport>,
+    /// With `--compare`: what both reports have measured.
+    pub comparison: Vec<ChangeReport>,
+}
+
+/// Decode speed with so many tokens in the context already.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DepthReport {
+    pub depth: u64,
+    pub speed: SpeedReport,
+}
+
+/// A session of several turns, each with the whole talk before it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct SessionReport {
+    pub turns: Vec<TurnReport>,
+    /// All turns.
+    pub seconds: f64,
+    /// Of all turns, and how many of them were in the cache.
+    pub prompt_tokens: u64,
+    pub reused_tokens: u64,
+    /// The last turn's first token when nothing is in the cache.
+    pub last_turn_cold_seconds: f64,
+}
+
+/// A turn of a session.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct TurnReport {
+    pub reused: u64,
+    pub new: u64,
+    pub first_token_seconds: f64,
+    pub answer_seconds: f64,
+}
+
+/// The same work in fresh processes. Seconds, and tokens per second of the first prompt and answer.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct StartsReport {
+    pub processes: u64,
+    /// Until the model is loaded and ready.
+    pub ready_seconds: SpeedReport,
+    /// From start to end of the process.
+    pub whole_seconds: SpeedReport,
+    pub first_prompt: SpeedReport,
+    pub first_decode: SpeedReport,
+}
+
+/// Whether a sentence was found again in a long text.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct NeedleReport {
+    pub depth_percent: u32,
+    pub prompt_tokens: u64,
+    pub is_found: bool,
+    pub answer: String,
+}
+
+/// A speed in an earlier report and in this one.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ChangeReport {
+    pub what: String,
+    pub before: f64,
+    pub now: f64,
+    pub percent: f64,
+    /// No run of one is among those of the other.
+    pub is_beyond_spread: bool,
 }
 
 /// `strata ps --json`.
@@ -173,6 +241,8 @@ pub struct SpeedReport {
     pub median: f64,
     pub min: f64,
     pub max: f64,
+    /// (max - min) / median.
+    pub spread: f64,
     /// Every counted run, in order.
     pub runs: Vec<f64>,
 }
@@ -193,6 +263,7 @@ impl SpeedReport {
             median,
             min: sorted.first().copied().unwrap_or(0.0),
             max: sorted.last().copied().unwrap_or(0.0),
+            spread: if median > 0.0 { (sorted[sorted.len() - 1] - sorted[0]) / median } else { 0.0 },
             runs,
         }
     }

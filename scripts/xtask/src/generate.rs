@@ -35,16 +35,22 @@ fn files() -> anyhow::Result<Vec<(PathBuf, String)>> {
         let text = serde_json::to_string_pretty(&schema)? + "\n";
         files.push((root().join(format!("manifests/schemas/{name}.json")), text));
     }
-    files.push((root().join("docs/cli.md"), command_line_reference("strata")?));
-    files.push((root().join("docs/setup-cli.md"), command_line_reference("strata-setup")?));
+    files.push((root().join("docs/cli.md"), command_line_reference("strata", &[])?));
+    files.push((root().join("docs/setup-cli.md"), command_line_reference("strata-setup", &[])?));
+    let texts: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&command_line_reference("strata", &["--files"])?)?;
+    for (path, text) in texts {
+        files.push((root().join(path), text.as_str().context("a generated file is text")?.to_owned()));
+    }
     files.push((root().join("docs/errors/README.md"), error_index()));
     Ok(files)
 }
 
 /// A program prints its own reference, from the same table that parses its flags.
-fn command_line_reference(package: &str) -> anyhow::Result<String> {
+fn command_line_reference(package: &str, flags: &[&str]) -> anyhow::Result<String> {
     let output = Command::new("cargo")
         .args(["run", "--quiet", "--package", package, "--", "internal-reference"])
+        .args(flags)
         .current_dir(root())
         .output()
         .with_context(|| format!("running {package} internal-reference"))?;

@@ -1,51 +1,55 @@
-//! The interactive chat of `strata run`: line editing, history, Ctrl-C stops the answer and not the
-//! program. The conversation's prefix stays in the cache, so each turn reads only what is new.
+//! The interactive chat of `strata run`: line editing over several lines, history, commands, files.
+//! Ctrl-C stops the answer and not the program. The conversation's prefix stays in the cache, so each
+//! turn reads only what is new.
 
-use crate::answer::{self, Style};
+mod attach;
+mod command;
+mod editor;
+
+use crate::answer::{self, Manner, Style};
 use crate::env;
 use crate::model::Loaded;
 use crate::outcome::{Outcome, Stop};
 use crate::printer;
-use rustyline::DefaultEditor;
+use command::Command;
+use editor::Typing;
+use rustyline::Editor;
 use rustyline::error::ReadlineError;
+use rustyline::history::DefaultHistory;
+use std::fmt::Write;
 use std::path::PathBuf;
 use strata_diag::catalogue::general::FILE_UNREADABLE;
 use strata_diag::{Diagnostic, ExitStatus};
-use strata_engine::{Limits, SamplerSettings, Session};
-use strata_model::chat::Message;
+use strata_engine::Session;
+use strata_model::chat::{Content, Message};
 
-const HELP: &str = "/clear forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C stops an answer";
+const WELCOME: &str = "/help lists the commands, /exit or Ctrl-D leaves, Ctrl-C stops an answer";
 
-pub(crate) fn run(
-    loaded: &Loaded,
-    style: &Style,
-    system: Option<&str>,
-    sampling: &SamplerSettings,
-    limits: &Limits,
-) -> Outcome {
+pub(crate) fn run(loaded: &Loaded, style: &Style, system: Option<&str>, manner: Manner) -> Outcome {
     printer::talk(&loaded.chosen.line());
     printer::talk(&loaded.settings_line());
-    printer::talk(HELP);
-    let mut editor = DefaultEditor::new()
+    printer::talk(WELCOME);
+    let mut editor: Editor<Typing, DefaultHistory> = Editor::new()
         .map_err(|error| Diagnostic::new(FILE_UNREADABLE, "the terminal cannot be used").fact("because", error))?;
+    editor.set_helper(Some(Typing::new()));
     let history = history_file();
     if let Some(file) = &history {
         // The first chat has no history yet.
         let _ = editor.load_history(file);
     }
-    let mut chat = Chat { loaded, style, sampling, limits, session: loaded.engine.session()?, messages: Vec::new() };
-    chat.start(system);
+    let session = loaded.engine.session()?;
+    let mut chat = Chat { loaded, style, manner, session, system: system.map(str::to_owned), messages: Vec::new() };
+    chat.start();
     loop {
         match editor.readline("> ") {
             Ok(line) if line.trim().is_empty() => {}
             Ok(line) => {
                 // Only an empty line is not worth keeping, and those do not come here.
                 let _ = editor.add_history_entry(line.as_str());
-                match line.trim() {
-                    "/exit" | "/quit" => break,
-                    "/help" => printer::talk(HELP),
-                    "/clear" => chat.start(system),
-                    _ => chat.turn(&line)?,
+                match command::parse(&line) {
+                    Some(Command::Exit) => break,
+                    Some(command) => chat.obey(&command)?,
+                    None => chat.ask(&editor::meant(&line))?,
                 }
             }
             Err(ReadlineError::Interrupted) => printer::talk("Ctrl-D or /exit leaves"),
@@ -69,18 +73,110 @@ fn history_file() -> Option<PathBuf> {
     Some(folder.join("chat-history"))
 }
 
+fn text_of(message: &Message) -> &str {
+    if let Content::Text(text) = &message.content { text } else { "" }
+}
+
 struct Chat<'a> {
     loaded: &'a Loaded,
     style: &'a Style,
-    sampling: &'a SamplerSettings,
-    limits: &'a Limits,
+    manner: Manner,
     session: Session,
+    system: Option<String>,
     messages: Vec<Message>,
 }
 
 impl Chat<'_> {
-    fn start(&mut self, system: Option<&str>) {
-        self.messages = system.iter().map(|text| Message::text("system", *text)).collect();
+    fn start(&mut self) {
+        self.messages = self.system.iter().map(|text| Message::text("system", text)).collect();
+    }
+
+    fn obey(&mut self, command: &Command<'_>) -> Outcome<()> {
+        match *command {
+            Command::Help => printer::talk(command::HELP),
+            Command::Exit => {}
+            Command::Clear => self.start(),
+            Command::Again => match self.take_back() {
+                Some(question) => self.turn(&question)?,
+                None => printer::talk("there is no question yet"),
+            },
+            Command::Undo => printer::talk(match self.take_back() {
+                Some(_) => "taken back",
+                None => "there is nothing to take back",
+            }),
+            Command::Show => printer::talk(&self.settings()),
+            Command::System(text) => {
+                self.system = (!text.is_empty()).then(|| text.to_owned());
+                self.start();
+            }
+            Command::Set(name, value) => {
+                let Manner { sampling, limits, .. } = &mut self.manner;
+                if let Err(why) = command::set(sampling, &mut limits.max_tokens, name, value) {
+                    printer::talk(&why);
+                }
+            }
+            Command::Save(file) => match fs_err::write(file, self.transcript()) {
+                Ok(()) => printer::talk(&format!("written to `{file}`")),
+                Err(error) => printer::talk(&format!("not written: {error}")),
+            },
+            Command::Unknown(word) => printer::talk(&format!(
+                "there is no command `{word}`; /help lists them. A blank before it sends it to the model"
+            )),
+            Command::Incomplete(why) => printer::talk(why),
+        }
+        Ok(())
+    }
+
+    /// Removes the last question with its answer, if there is one.
+    fn take_back(&mut self) -> Option<String> {
+        let at = self.messages.iter().rposition(|message| message.role == "user")?;
+        let question = text_of(&self.messages[at]).to_owned();
+        self.messages.truncate(at);
+        Some(question)
+    }
+
+    fn settings(&self) -> String {
+        let Manner { sampling, limits, rule } = &self.manner;
+        let most = limits.max_tokens.map_or_else(|| "until the context is full".to_owned(), |most| most.to_string());
+        let seed = sampling.seed.map_or_else(|| "a new one each time".to_owned(), |seed| seed.to_string());
+        let rule = if rule.is_some() { "\nanswers keep to the rule of the command line" } else { "" };
+        format!(
+            "temperature {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, max-tokens {most}, seed {seed}\n\
+             context: {} of {} tokens, {} messages{rule}",
+            sampling.temperature,
+            sampling.top_k,
+            sampling.top_p,
+            sampling.min_p,
+            sampling.repeat_penalty,
+            self.session.position(),
+            self.session.context(),
+            self.messages.len(),
+        )
+    }
+
+    fn transcript(&self) -> String {
+        let mut text = String::new();
+        for message in &self.messages {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "## {}\n\n{}\n", message.role, text_of(message));
+        }
+        text
+    }
+
+    /// A question with the files that it names.
+    fn ask(&mut self, question: &str) -> Outcome<()> {
+        match attach::attach(question) {
+            Ok(attached) => {
+                for note in &attached.notes {
+                    printer::talk(note);
+                }
+                self.turn(&attached.text)
+            }
+            Err(diagnostic) => {
+                printer::talk(&diagnostic.to_text());
+                Ok(())
+            }
+        }
     }
 
     /// One question and its answer. A failure that concerns this turn only is shown, and the
@@ -103,7 +199,7 @@ impl Chat<'_> {
 
     fn answer(&mut self, line: &str) -> Outcome<String> {
         let tokens = self.style.tokens(self.loaded, &self.messages, line)?;
-        let finished = answer::answer(self.loaded, &mut self.session, &tokens, self.sampling, self.limits, true)?;
+        let finished = answer::answer(self.loaded, &mut self.session, &tokens, &self.manner, true)?;
         printer::data("\n")?;
         printer::talk(&answer::stats_line(&finished));
         Ok(finished.text)

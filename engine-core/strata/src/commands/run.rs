@@ -1,6 +1,6 @@
 //! `strata run`: answers one prompt, or chats when none is given.
 
-use crate::answer::{self, Style};
+use crate::answer::{self, Manner, Style};
 use crate::cli::RunArgs;
 use crate::commands::chat;
 use crate::model::{self, Loaded};
@@ -9,8 +9,9 @@ use crate::{input, printer, settings};
 use std::io::IsTerminal;
 use std::path::Path;
 use strata_diag::catalogue::engine::EMPTY_PROMPT;
+use strata_diag::catalogue::general::BAD_INPUT;
 use strata_diag::{Diagnostic, ExitStatus};
-use strata_engine::{FinishReason, Finished, Limits};
+use strata_engine::{FinishReason, Finished, Grammars, Limits, Rule};
 use strata_manifest::report::RunReport;
 use strata_model::chat::Message;
 
@@ -18,21 +19,24 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     // Everything that can be wrong with the line is found before the model is read.
     let sampling = settings::sampler_settings(&args.sampling)?;
     settings::engine_options(&args.engine)?;
+    let rule = rule(args)?;
     let prompt = prompt_text(args)?;
     let path = model::find(args.model.as_deref(), args.engine.prefix.as_deref())?;
     let loaded = Loaded::load(&path, &args.engine, None)?;
     let style = Style::of(&loaded, args.raw)?;
     let limits = Limits { max_tokens: args.max_tokens, stop: args.stop.clone(), ..Limits::default() };
+    let rule = rule.map(|rule| Ok::<_, Diagnostic>((grammars(&loaded, &rule)?, rule))).transpose()?;
+    let manner = Manner { sampling, limits, rule };
     answer::catch_ctrl_c()?;
 
     let Some(prompt) = prompt else {
-        return chat::run(&loaded, &style, args.system.as_deref(), &sampling, &limits);
+        return chat::run(&loaded, &style, args.system.as_deref(), manner);
     };
     let mut messages: Vec<Message> = args.system.iter().map(|text| Message::text("system", text)).collect();
     messages.push(Message::text("user", &prompt));
     let tokens = style.tokens(&loaded, &messages, &prompt)?;
     let mut session = loaded.engine.session()?;
-    let finished = answer::answer(&loaded, &mut session, &tokens, &sampling, &limits, !args.json)?;
+    let finished = answer::answer(&loaded, &mut session, &tokens, &manner, !args.json)?;
     if args.json {
         printer::document(&report(&path, &loaded, &finished))?;
     } else {
@@ -42,6 +46,27 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         printer::talk(&answer::stats_line(&finished));
     }
     Ok(if finished.reason == FinishReason::Cancelled { ExitStatus::Interrupted } else { ExitStatus::Done })
+}
+
+/// What the answer must be, by the flag that says so.
+fn rule(args: &RunArgs) -> Result<Option<Rule>, Diagnostic> {
+    if let Some(path) = &args.json_schema {
+        let schema = serde_json::from_str(&input::file(path)?).map_err(|error| {
+            Diagnostic::new(BAD_INPUT, format!("`{}` is not JSON", path.display())).fact("because", error)
+        })?;
+        return Ok(Some(Rule::JsonSchema(schema)));
+    }
+    if let Some(path) = &args.grammar {
+        return Ok(Some(Rule::Grammar(input::file(path)?)));
+    }
+    Ok(args.regex.clone().map(Rule::Regex))
+}
+
+/// The vocabulary for the rule; a rule with a mistake is refused here, before any work.
+fn grammars(loaded: &Loaded, rule: &Rule) -> Result<Grammars, Diagnostic> {
+    let grammars = Grammars::new(&loaded.tokenizer).map_err(|error| Diagnostic::of(&error))?;
+    grammars.constraint(rule).map_err(|error| Diagnostic::of(&error))?;
+    Ok(grammars)
 }
 
 /// The prompt of the command line; of standard input when it says `-`, or when nothing is said and

@@ -37,6 +37,31 @@ until(b" the ")
 os.write(fd, b"\x03")
 until(b"reused")
 until(b"> ")
+os.write(fd, b"/claer\r")
+until(b"there is no command `/claer`")
+until(b"> ")
+os.write(fd, b"/set temperature 200\r")
+until(b"temperature is 200")
+until(b"> ")
+os.write(fd, b"/set max-tokens 3\r")
+until(b"> ")
+os.write(fd, b"/show\r")
+until(b"max-tokens 3,")
+until(b"> ")
+os.write(fd, b"Say a word about \\\r")
+os.write(fd, b"@/etc/hostname please.\r")
+until(b"attached /etc/hostname")
+until(b"cut off at --max-tokens")
+until(b"> ")
+os.write(fd, b"/again\r")
+until(b"cut off at --max-tokens")
+until(b"> ")
+os.write(fd, ("/save %s\r" % os.environ["TRANSCRIPT"]).encode())
+until(b"written to")
+until(b"> ")
+os.write(fd, b"/undo\r")
+until(b"taken back")
+until(b"> ")
 os.write(fd, b"\x04")
 _, status = os.waitpid(pid, 0)
 sys.stdout.buffer.write(shown)
@@ -50,6 +75,8 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     python.args(["-c", SCRIPT, env!("CARGO_BIN_EXE_strata"), "run"]).arg(model);
     python.args(["--temperature", "0", "--max-tokens", "3000", "--plugin"]).arg(cpu_plugin());
     python.env("STRATA_STATE_DIR", state_dir().join("chat")).env("TERM", "xterm");
+    let transcript = state_dir().join("chat/transcript.md");
+    python.env("TRANSCRIPT", &transcript);
     let output = match python.output() {
         Ok(output) => output,
         Err(error) => return println!("skipped: python3 cannot be started: {error}"),
@@ -58,6 +85,10 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     assert!(output.status.success(), "{}\n{shown}", String::from_utf8_lossy(&output.stderr));
     // The second prompt finds the first conversation's tokens in the cache.
     let reused: Vec<&str> = shown.lines().filter(|line| line.contains(" reused + ")).collect();
-    assert_eq!(reused.len(), 2, "{shown}");
+    assert_eq!(reused.len(), 4, "{shown}");
+    let transcript = fs_err::read_to_string(transcript).unwrap();
+    let host = fs_err::read_to_string("/etc/hostname").unwrap();
+    assert!(transcript.contains(host.trim()), "the file went with the question: {transcript}");
+    assert_eq!(transcript.matches("Say a word about").count(), 1, "asked again, not twice: {transcript}");
     assert!(reused[0].contains("(0 reused") && !reused[1].contains("(0 reused"), "{reused:?}");
 }

@@ -3,7 +3,9 @@
 //! where they are cached.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and says what it skips")]
 
+mod bench;
 mod chat;
+mod completions;
 mod doctor;
 mod errors;
 mod hostile;

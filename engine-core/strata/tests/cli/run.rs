@@ -136,3 +136,40 @@ fn bench_prints_medians() {
         assert!(speed["median"].as_f64().unwrap() > 0.0);
     }
 }
+
+/// `--json-schema`, `--regex` and `--grammar`: the answer is what they describe, and a mistake in them is
+/// said before any work.
+#[test]
+fn an_answer_keeps_to_a_rule() {
+    let Some(model) = model(SMOLLM2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs_err::write(&path, text).unwrap();
+        path
+    };
+    let schema = write(
+        "schema.json",
+        r#"{"type":"object","properties":{"city":{"enum":["Rome","Oslo"]},"people":{"type":"integer","minimum":1,"maximum":9999}},
+            "required":["city","people"],"additionalProperties":false}"#,
+    );
+    let question = "Describe a city as JSON.";
+    let text = |flag: &str, value: &std::path::Path| {
+        let mut run = strata_with_plugin("run");
+        let ran =
+            ran(run.arg(&model).arg(question).args(["--temperature", "0", "--max-tokens", "200", flag]).arg(value));
+        assert_eq!(ran.status, Some(0), "{}", ran.err);
+        ran.out.trim_end().to_owned()
+    };
+    let value: serde_json::Value = serde_json::from_str(&text("--json-schema", &schema)).unwrap();
+    assert!(["Rome", "Oslo"].contains(&value["city"].as_str().unwrap()) && value["people"].as_u64().unwrap() < 10_000);
+    assert!(["Rome", "Oslo"].contains(&text("--regex", "Rome|Oslo".as_ref()).as_str()));
+    let grammar = write("list.lark", "start: \"Rome\" (\", \" \"Rome\"){2}\n");
+    assert_eq!(text("--grammar", &grammar), "Rome, Rome, Rome");
+    let broken = write("broken.lark", "start: nowhere\n");
+    let mut run = strata_with_plugin("run");
+    refused(run.arg(&model).arg(question).arg("--grammar").arg(broken), 1, "S0408");
+    let no_json = write("no.json", "{");
+    let mut run = strata_with_plugin("run");
+    refused(run.arg(&model).arg(question).arg("--json-schema").arg(no_json), 1, "S0005");
+}
