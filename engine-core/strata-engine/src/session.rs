@@ -9,6 +9,12 @@ use crate::engine::Core;
 use crate::error::EngineError;
 use crate::step::Wanted;
 
+/// Tokens of a prompt's first step, and the fewest of a later one, while somebody may stop it.
+const FIRST_STEP: usize = 64;
+const LEAST_STEP: usize = 16;
+/// Longest that a step of such a prompt should take: how soon Ctrl-C is noticed.
+const STEP_SECONDS: f64 = 0.5;
+
 /// A sequence with its share of the engine's cache, given back on drop.
 #[derive(Debug)]
 pub struct Session {
@@ -140,12 +146,23 @@ impl Session {
         self.logits_are_current = false;
         let mut runner = self.core.runner();
         let most = runner.max_tokens(Wanted::Last);
-        for step in tokens.chunks(most) {
+        let mut size = if cancel.is_some() { FIRST_STEP.min(most) } else { most };
+        let mut rest = tokens;
+        while !rest.is_empty() {
             if cancel.is_some_and(|flag| flag.load(Ordering::SeqCst)) {
                 return Err(EngineError::Cancelled);
             }
+            let (step, after) = rest.split_at(size.min(rest.len()));
+            let start = Instant::now();
             runner.run(step, self.tokens.len() as u64, self.sequence, Wanted::Last)?;
             self.tokens.extend_from_slice(step);
+            rest = after;
+            if cancel.is_some() && !rest.is_empty() {
+                // Waits for the step, so that its time is known.
+                runner.read_logits(0, &mut self.logits)?;
+                let rate = step.len() as f64 / start.elapsed().as_secs_f64().max(1e-9);
+                size = ((rate * STEP_SECONDS) as usize).clamp(LEAST_STEP.min(most), most);
+            }
         }
         runner.read_logits(0, &mut self.logits)?;
         self.logits_are_current = true;

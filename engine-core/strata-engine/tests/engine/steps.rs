@@ -152,6 +152,33 @@ fn a_prompt_can_be_stopped() {
     assert_eq!(bits(session.logits()), expected);
 }
 
+/// A flag that is set in the middle of a long prompt is noticed within a second or so, although all of
+/// the prompt would go into one step; what was read until then stays.
+#[test]
+fn a_long_prompt_stops_in_the_middle() {
+    let Some(gguf) = real_model(SMOLLM2) else { return };
+    let options = EngineOptions { max_context: Some(3000), max_batch: 2048, ..EngineOptions::default() };
+    let engine = load(&gguf, &options);
+    let mut session = engine.session().unwrap();
+    let prompt = tokens(2040, session.n_vocab(), 21);
+    let flag = Arc::new(AtomicBool::new(false));
+    session.cancel_with(Arc::clone(&flag));
+    let setter = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        flag.store(true, Ordering::SeqCst);
+        std::time::Instant::now()
+    });
+    match session.prompt(&prompt) {
+        Ok(_) => println!("skipped: this machine reads 2040 tokens within a second"),
+        Err(error) => {
+            assert_eq!(error.code(), general::INTERRUPTED);
+            let waited = setter.join().unwrap().elapsed();
+            assert!(waited.as_secs_f64() < 3.0, "{waited:?}");
+            assert!(session.position() > 0 && session.position() < 2040);
+        }
+    }
+}
+
 #[test]
 fn the_context_ends_where_it_says() {
     let options = EngineOptions { max_context: Some(64), ..EngineOptions::default() };

@@ -64,7 +64,8 @@ pub(crate) fn run(files: bool) -> Outcome {
 /// A page for a command, and one for each of its own commands.
 fn man_pages(found: &mut serde_json::Map<String, Value>, name: &str, command: &Command) -> Outcome<()> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).title(name).render(&mut page).map_err(Gone::Failed)?;
+    let source = format!("Strata {}", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(command.clone()).title(name).source(source).render(&mut page).map_err(Gone::Failed)?;
     found.insert(format!("{MAN_FOLDER}/{name}.1"), String::from_utf8_lossy(&page).into_owned().into());
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
         man_pages(found, &format!("{name}-{}", inner.get_name()), inner)?;

@@ -49,6 +49,9 @@ fn every_command_has_a_man_page() {
     for command in commands {
         let page =
             files[format!("docs/man/strata-{command}.1")].as_str().unwrap_or_else(|| panic!("no page of {command}"));
-        assert!(page.contains(".SH SYNOPSIS") && page.contains(&format!("strata\\-{command}")), "{command}: {page}");
+        assert!(
+            page.contains(".SH SYNOPSIS") && page.contains(&format!("strata\\-{}", command.replace('-', "\\-"))),
+            "{command}: {page}"
+        );
     }
 }

@@ -14,7 +14,7 @@ use strata_model::chat::Message;
 /// Room for the question, the template and the needle itself.
 pub(super) const LEAST_TOKENS: u32 = 256;
 pub(super) const ANSWER_TOKENS: u32 = 32;
-const FRAME_TOKENS: usize = 160;
+const FRAME_TOKENS: usize = 96;
 const SENTENCES: [&str; 6] = [
     "The harbour was quiet in the morning and the boats lay still.",
     "A baker opened the shutters and swept the step before the door.",
