@@ -481,3 +481,29 @@ fn a_container_that_was_not_given_an_nvidia_card_says_so() {
     assert_eq!(facts.gpus[0].state, GpuState::NoPermission);
     assert!(facts.gpus[0].advice.as_deref().unwrap().contains("--gpus all"), "{:?}", facts.gpus[0]);
 }
+
+#[test]
+fn bracketed_markers_are_answers_and_garbage_is_refused() {
+    let Some(folder) = case("a09-nvsmi-na-memory") else { return };
+    // The case asks four columns; ours are those among others.
+    let facts = |file: &str| {
+        let text = fs_err::read_to_string(folder.join(file)).unwrap();
+        let fields: Vec<&str> = text.trim().split(", ").collect();
+        let [name, total, used, capability] = fields.as_slice() else { panic!("{text}") };
+        let row = format!("0, GPU-1, {name}, {total}, {used}, {capability}, 00000000:01:00.0, 550.90.07");
+        let mut tree = tool_answering(&row, "");
+        tree["proc/meminfo"] = json!("MemTotal: 1000 kB\n");
+        Machine::new(&tree).facts(&[])
+    };
+    let unified = facts("unified.csv");
+    assert_eq!(
+        (unified.gpus.len(), unified.gpus[0].memory.total, unified.gpus[0].memory.shared),
+        (1, Some(1_024_000), true)
+    );
+    let denied = facts("denied.csv");
+    assert_eq!((denied.gpus.len(), denied.gpus[0].memory.total, denied.gpus[0].memory.shared), (1, None, false));
+    let garbage = facts("garbage.csv");
+    assert_eq!(garbage.gpus.len(), 0);
+    let why = garbage.sources.iter().find(|source| source.failed).unwrap();
+    assert!(why.result.contains("memory.total is `12ab4`"), "{why:?}");
+}

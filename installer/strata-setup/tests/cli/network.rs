@@ -175,6 +175,68 @@ fn proxies_of_the_environment_are_used_and_passed_by() {
     }
 }
 
+/// Every row of the reference table: whether a request for this address goes to the proxy.
+#[test]
+fn no_proxy_means_what_the_table_says() {
+    let shared = std::env::var_os("STRATA_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let table = shared.join("cases/b14-no-proxy/table.tsv");
+    let Ok(text) = fs_err::read_to_string(&table) else {
+        println!("skipped: no {}", table.display());
+        return;
+    };
+    let scene = Scene::new();
+    let rows: Vec<Vec<&str>> =
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect()).collect();
+    assert!(rows.len() >= 15, "{}", rows.len());
+    let goes = |url: &str, no_proxy: &str, number: usize| {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&asked);
+        let proxy = Faultd::start(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Reply { status: 404, ..Reply::default() }
+        })
+        .unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_strata-setup"));
+        command.args(["install", "--backend", "cpu", "--yes", "--no-model", "--allow-unsigned", "--release", url]);
+        command.arg("--prefix").arg(scene.path(&format!("p{number}"))).arg("--root").arg(scene.path("root"));
+        command
+            .env_clear()
+            .env("HOME", scene.path("home"))
+            .env("HTTP_PROXY", proxy.url())
+            .env("http_proxy", proxy.url());
+        command.env("HTTPS_PROXY", proxy.url()).env("https_proxy", proxy.url());
+        command.env("NO_PROXY", no_proxy).env("no_proxy", no_proxy);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(4);
+        // Whoever goes directly finds nobody there and tries again; whoever asks the proxy does so at once.
+        while std::time::Instant::now() < end
+            && asked.load(Ordering::Relaxed) == 0
+            && child.try_wait().unwrap().is_none()
+        {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        if asked.load(Ordering::Relaxed) > 0 { "proxy" } else { "direct" }
+    };
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let run = |(number, row): (usize, &Vec<&str>)| {
+            let (url, no_proxy, expected) = (row[0].to_owned(), row[1].to_owned(), row[2].to_owned());
+            let goes = &goes;
+            scope.spawn(move || {
+                let found = goes(&url, &no_proxy, number);
+                (expected != "either" && expected != found)
+                    .then(|| format!("{url} NO_PROXY={no_proxy}: {found}, not {expected}"))
+            })
+        };
+        let runs: Vec<_> = rows.iter().enumerate().map(run).collect();
+        runs.into_iter().filter_map(|run| run.join().unwrap()).collect()
+    });
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 /// A web server with TLS, in Python, and the authority that signed its certificate.
 struct Tls {
     child: std::process::Child,
