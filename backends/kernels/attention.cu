@@ -4,33 +4,8 @@
 // maximum, and are merged in a fixed order at the end, so a token's bits depend on its own position alone. Head sizes up to 512,
 // one kernel per 64, 128, 256, 512. No alignment beyond the element's. Within 8 + √n/2 units of the scalar op. The f16 cache
 // of ordinary programs goes to attention_f16.cu instead, which is what the speed is measured with.
+#include "attention_args.h"
 #include "functions.h"
-
-struct AttentionArgs {
-    float *out;
-    const float *q;
-    const void *k;
-    const void *v;
-    const i32 *pages;
-    const i32 *sequence;
-    const i32 *position;
-    const float *sinks;
-    i64 out_nb[2];
-    i64 q_nb[2];
-    i64 k_nb[2];
-    i64 v_nb[2];
-    i64 pages_nb;
-    // Query heads of one kv head.
-    i32 share;
-    i32 d;
-    i32 dv;
-    i32 page_bits;
-    i32 window;
-    i32 k_type;
-    i32 v_type;
-    float scale;
-    float cap;
-};
 
 DEVICE float element(const char *row, u32 i, i32 type) {
     if (type == 0) return ((const float *)row)[i];
@@ -65,8 +40,9 @@ template <int N> DEVICE void attend(const AttentionArgs &args) {
         float s = 0;
 #pragma unroll
         for (int j = 0; j < N; j++) {
+            // Beyond the head q is zero: the first element, which counts anyway, is as good as any there.
             u32 i = lane() + 32 * j;
-            if (i < d) s = fused(q[j], element(k_row, i, args.k_type), s);
+            s = fused(q[j], element(k_row, i < d ? i : 0, args.k_type), s);
         }
         s = group_sum(s) * args.scale;
         if (args.cap > 0) s = args.cap * tanh_of(divide(s, args.cap));
@@ -81,8 +57,9 @@ template <int N> DEVICE void attend(const AttentionArgs &args) {
         sum += weight;
 #pragma unroll
         for (int j = 0; j < N; j++) {
+            // What lies beyond the head is never written out.
             u32 i = lane() + 32 * j;
-            if (i < dv) out[j] = fused(weight, element(v_row, i, args.v_type), out[j]);
+            out[j] = fused(weight, element(v_row, i < dv ? i : 0, args.v_type), out[j]);
         }
     }
 #pragma unroll

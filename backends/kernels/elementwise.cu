@@ -1,6 +1,6 @@
 // Elementwise ops: Add, Mul, Glu, Scale, Unary, Copy. Views of up to four dimensions, rows contiguous, anything else strided.
 //
-// Launch: grid (ceil(ne0 / 256), rows up to 65535), 256 threads; rows beyond the grid are walked in a loop. No alignment beyond the
+// Launch: grid (ceil(ne0 / 256), min(rows, 65535)), 256 threads; rows beyond the grid are walked in a loop. No alignment beyond the
 // element's. Matches the scalar ops of the ABI to the last roundings (docs/CONFORMANCE.md, 3 to 16 units). Plain on purpose:
 // decoding fuses these into its products, so this file is for what is left over.
 #include "functions.h"
@@ -24,6 +24,9 @@ struct ElementArgs {
     float f1;
 };
 
+// Of the launch's second dimension when there are so many.
+constexpr u32 ROWS_AT_ONCE = 65535;
+
 DEVICE i64 row_offset(const i64 *nb, const i32 *ne, u32 row) {
     u32 i1 = row % (u32)ne[1], rest = row / (u32)ne[1];
     return nb[0] * i1 + nb[1] * (rest % (u32)ne[2]) + nb[2] * (rest / (u32)ne[2]);
@@ -36,7 +39,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) binary(ElementArgs args) {
     u32 i = bid_x() * 256 + tid();
     if (i >= (u32)args.ne[0]) return;
     u32 rows = (u32)(args.ne[1] * args.ne[2] * args.ne[3]);
-    for (u32 row = bid_y(); row < rows; row += grid_y()) {
+    for (u32 row = bid_y(); row < rows; row += ROWS_AT_ONCE) {
         float a = ((const float *)((const char *)args.a + row_offset(args.a_nb, args.ne, row)))[i];
         float b = ((const float *)((const char *)args.b + row_offset(args.b_nb, args.ne, row)))[i * args.b_step];
         float y = args.which == 0 ? a + args.f0 * b : args.which == 1 ? a * b : gated(args.which - 2, a, b, args.f0, args.f1);
@@ -51,7 +54,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) unary(ElementArgs args) {
     u32 i = bid_x() * 256 + tid();
     if (i >= (u32)args.ne[0]) return;
     u32 rows = (u32)(args.ne[1] * args.ne[2] * args.ne[3]);
-    for (u32 row = bid_y(); row < rows; row += grid_y()) {
+    for (u32 row = bid_y(); row < rows; row += ROWS_AT_ONCE) {
         float x = ((const float *)((const char *)args.a + row_offset(args.a_nb, args.ne, row)))[i];
         float y = args.which == 0 ? x * args.f0 + args.f1 : unary_of(args.which - 1, x, args.f0);
         ((float *)((char *)args.out + row_offset(args.out_nb, args.ne, row)))[i] = y;
@@ -65,7 +68,7 @@ KERNEL LAUNCH_BOUNDS(256, 1) copy(ElementArgs args) {
     u32 i = bid_x() * 256 + tid();
     if (i >= (u32)args.ne[0]) return;
     u32 rows = (u32)(args.ne[1] * args.ne[2] * args.ne[3]);
-    for (u32 row = bid_y(); row < rows; row += grid_y()) {
+    for (u32 row = bid_y(); row < rows; row += ROWS_AT_ONCE) {
         const char *from = (const char *)args.a + row_offset(args.a_nb, args.ne, row);
         char *to = (char *)args.out + row_offset(args.out_nb, args.ne, row);
         if (args.a_type == args.out_type) {

@@ -35,7 +35,7 @@ template <class F> DEVICE void embed(const EmbedArgs &a) {
             u32 g = F::group(j, (u32)half);
             if (F::BLOCK == 32 && g >= n) continue;
 #pragma unroll
-            for (int i = 0; i < 32; i++) out[32 * g + i] = times(weight_of<F>(pair, half, i), a.scale);
+            for (int i = 0; i < 32; i++) out[32 * g + i] = times(weight_of<F>(pair, half, i / 16, pair.q[half][i / 4] >> 8 * (i % 4)), a.scale);
         }
     }
 }

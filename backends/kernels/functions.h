@@ -68,19 +68,19 @@ DEVICE float gelu_tanh_of(float x) {
     return x * sigmoid_of(2.0f * u);
 }
 
-// erfc(x) for x >= 0: a series near 0, Lentz' continued fraction beyond.
+// erfc(x) for x >= 0: a series near 0, where 1 - erf cancels little, a continued fraction beyond.
 DEVICE float erfc_positive(float x) {
-    if (x < 2.0f) {
+    if (x < 1.0f) {
         // erf(x) = 2x/√π · e^(-x²) · Σ (2x²)^n / (2n+1)!!
         float z = 2.0f * x * x, term = 1.0f, sum = 1.0f;
-        for (i32 n = 1; n < 40; n++) {
+        for (i32 n = 1; n < 20; n++) {
             term *= divide(z, (float)(2 * n + 1));
             sum += term;
         }
         return 1.0f - 1.12837916709551257f * x * exp_of(-x * x) * sum;
     }
     float f = x;
-    for (i32 n = 24; n >= 1; n--) f = x + divide(0.5f * (float)n, f);
+    for (i32 n = 60; n >= 1; n--) f = x + divide(0.5f * (float)n, f);
     return divide(exp_of(-x * x) * 0.564189583547756287f, f);
 }
 DEVICE float gelu_erf_of(float x) {

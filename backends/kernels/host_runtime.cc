@@ -395,9 +395,7 @@ int run(const Launch &launch) {
 extern "C" {
 uint32_t strata_host_tid() { return worker->current; }
 uint32_t strata_host_lane() { return worker->current % WAVE; }
-uint32_t strata_host_block_size() { return worker->launch->block; }
 uint32_t strata_host_block(uint32_t dimension) { return worker->at[dimension]; }
-uint32_t strata_host_grid(uint32_t dimension) { return worker->launch->grid[dimension]; }
 uint8_t *strata_host_dynamic() { return worker->dynamic; }
 
 __attribute__((noinline)) void strata_host_barrier() {

@@ -6,6 +6,7 @@
 // Any width and stride; 16 bytes at a time where rows are aligned so. Tolerance: the kit's float class.
 // Why not mmx: that decodes blocks by four lanes a chunk, which for plain types means lines that no two lanes share: 26 us for a
 // router of 128 x 2048 on an H200, where this takes 3.
+#define STRATA_BLOCK 128
 #include "matmul.h"
 
 struct WeightF32 {
@@ -48,7 +49,13 @@ template <bool ALIGNED> DEVICE float4_t floats4(const float *row, u32 i, u32 k) 
 // R rows of weights by C columns of activations.
 template <class W, int R, int C, bool ALIGNED>
 DEVICE void sums(float (*sum)[C], const u8 *const *w, const float *const *x, u32 k) {
-#pragma unroll 4
+    // Tiles have enough loads under way in one step, and on AMD no registers for more.
+#if defined(STRATA_AMD)
+    constexpr int STEPS = R * C >= 8 ? 1 : 4;
+#else
+    constexpr int STEPS = 4;
+#endif
+#pragma unroll STEPS
     for (u32 i = 4 * lane(); i < k + 4 * lane(); i += 4 * LANES) {
         float4_t a[R];
 #pragma unroll

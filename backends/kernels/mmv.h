@@ -9,6 +9,9 @@
 // through shared memory by asynchronous copies, so that a block of any odd size (210, 34, 17 bytes) is fetched by aligned 16-byte
 // pieces and several chunks a lane are under way. docs/KERNELS.md has the measurement.
 #pragma once
+#if !defined(STRATA_BLOCK)
+#define STRATA_BLOCK 128
+#endif
 #include "matmul.h"
 
 #ifndef MMV_ONCE

@@ -8,7 +8,17 @@
 // multiply-add, two such runs and four pairs added in the order of pairs, chunks of 256 in rising order. Tolerance: the kit's float class.
 // Plain on purpose: it is the reference on the card and the path of small float matrices (routers), not of speed.
 #pragma once
+#if !defined(STRATA_BLOCK)
+#define STRATA_BLOCK 128
+#endif
 #include "matmul.h"
+
+// Unrolled whole, the compiler loads the activations of all columns first, which AMD's 256 registers have no room for.
+#if defined(STRATA_AMD)
+#define MMX_UNROLL _Pragma("unroll 1")
+#else
+#define MMX_UNROLL _Pragma("unroll")
+#endif
 
 // Plain types as formats whose chunk has up to 256 elements.
 template <int SIZE> struct Plain {
@@ -26,12 +36,12 @@ struct BF16 : Plain<2> {
     DEVICE static float at(const u8 *p, u32 i) { return bf16_to_float(((const u16 *)p)[i]); }
 };
 
-// A decoded weight: element i of group h.
-template <class F> DEVICE float weight_of(const Pair &p, int h, int i) {
-    float q = (float)signed_byte(p.q[h][i / 4] >> 8 * (i % 4));
+// A decoded weight of group h: its byte is the lowest of `bits`, `half` of the group's 32 it is in.
+template <class F> DEVICE float weight_of(const Pair &p, int h, int half, u32 bits) {
+    float q = (float)signed_byte(bits);
     if constexpr (F::SPLIT) {
-        float w = times(times(p.d[h], (float)p.s[h][i / 16]), q);
-        if constexpr (F::MIN) w = plus(w, -times(p.dmin, (float)p.n[h][i / 16]));
+        float w = times(times(p.d[h], (float)(half ? p.s[h][1] : p.s[h][0])), q);
+        if constexpr (F::MIN) w = plus(w, -times(p.dmin, (float)(half ? p.n[h][1] : p.n[h][0])));
         return w;
     } else if constexpr (F::MIN) {
         return plus(times(p.d[h], q), p.m[h]);
@@ -65,10 +75,17 @@ DEVICE void pair_sums(const u8 *chunk, u32 j, u32 base, u32 k, const float *cons
             float run[T];
             for (int c = 0; c < T; c++) run[c] = 0;
             u32 at = base + 32 * (there ? g : 0);
+            u32 words[8];
+            for (int i = 0; i < 8; i++) words[i] = pair.q[h][i];
+            // Four elements a step. The words move up instead of being indexed, since registers have no index.
+            MMX_UNROLL
+            for (int step = 0; step < 8; step++) {
 #pragma unroll
-            for (int i = 0; i < 32; i++) {
-                float w = weight_of<F>(pair, h, i);
-                for (int c = 0; c < T; c++) run[c] = fused(w, x[c][at + i], run[c]);
+                for (int i = 0; i < 4; i++) {
+                    float w = weight_of<F>(pair, h, step / 4, words[0] >> 8 * i);
+                    for (int c = 0; c < T; c++) run[c] = fused(w, x[c][at + 4 * step + i], run[c]);
+                }
+                for (int i = 0; i < 7; i++) words[i] = words[i + 1];
             }
             for (int c = 0; c < T; c++) {
                 if (!there) run[c] = 0;

@@ -3,6 +3,7 @@
 // Launch: one block a row, 32 threads for rows of up to 256 elements and 256 beyond (a sum's order depends on the row's length
 // alone). Rows need 4-byte alignment only; `norm_q8` needs rows of a multiple of 32 elements at 16 bytes. Tolerances: 6 units
 // for norms, 12 for softmax, exact for ArgMax.
+#define STRATA_BLOCK 1024
 #include "matmul.h"
 
 struct RowArgs {
@@ -27,23 +28,24 @@ KERNEL LAUNCH_BOUNDS(256, 1) rows(RowArgs args) {
     u32 i2 = rest % (u32)args.ne[2], i3 = rest / (u32)args.ne[2];
     const float *x = (const float *)((const char *)args.x + args.x_nb[0] * i1 + args.x_nb[1] * i2 + args.x_nb[2] * i3);
     float *out = (float *)((char *)args.out + args.out_nb[0] * i1 + args.out_nb[1] * i2 + args.out_nb[2] * i3);
-    u32 n = (u32)args.ne[0];
+    // The launch's rule, which is also what makes the order of a sum.
+    u32 n = (u32)args.ne[0], threads = n <= 256 ? 32 : 256;
     if (args.which == 2) {
         float greatest = float_of(0xff800000u);
-        for (u32 i = tid(); i < n; i += block_size()) greatest = maximum(greatest, x[i] * args.f0);
-        greatest = block_max(greatest, room);
+        for (u32 i = tid(); i < n; i += threads) greatest = maximum(greatest, x[i] * args.f0);
+        greatest = block_max(greatest, room, threads);
         float sum = 0;
-        for (u32 i = tid(); i < n; i += block_size()) sum += exp_of(x[i] * args.f0 - greatest);
-        sum = block_sum(sum, room);
-        for (u32 i = tid(); i < n; i += block_size()) out[i] = divide(exp_of(x[i] * args.f0 - greatest), sum);
+        for (u32 i = tid(); i < n; i += threads) sum += exp_of(x[i] * args.f0 - greatest);
+        sum = block_sum(sum, room, threads);
+        for (u32 i = tid(); i < n; i += threads) out[i] = divide(exp_of(x[i] * args.f0 - greatest), sum);
         return;
     }
     float sum = 0;
-    for (u32 i = tid(); i < n; i += block_size()) sum = fused(x[i], x[i], sum);
-    sum = block_sum(sum, room);
+    for (u32 i = tid(); i < n; i += threads) sum = fused(x[i], x[i], sum);
+    sum = block_sum(sum, room, threads);
     float root = args.which == 0 ? square_root(divide(sum, (float)n) + args.f0) : square_root(sum + args.f0);
     float factor = divide(1.0f, root);
-    for (u32 i = tid(); i < n; i += block_size()) {
+    for (u32 i = tid(); i < n; i += threads) {
         float y = x[i] * factor;
         out[i] = args.w ? y * args.w[i] : y;
     }
@@ -66,7 +68,7 @@ KERNEL LAUNCH_BOUNDS(1024, 1) arg_max(ArgMaxArgs args) {
     const float *x = args.x + args.x_stride * bid_x();
     float best = float_of(0xff800000u);
     i32 place = 0x7fffffff;
-    for (i32 i = (i32)tid(); i < args.n; i += (i32)block_size()) {
+    for (i32 i = (i32)tid(); i < args.n; i += 1024) {
         float value = x[i];
         if (value > best || place == 0x7fffffff) {
             best = value;
@@ -87,7 +89,7 @@ KERNEL LAUNCH_BOUNDS(1024, 1) arg_max(ArgMaxArgs args) {
     }
     barrier();
     if (tid() != 0) return;
-    for (u32 i = 1; i < block_size() / LANES; i++) {
+    for (u32 i = 1; i < 1024 / LANES; i++) {
         i32 other = places[i];
         if (other != 0x7fffffff && (place == 0x7fffffff || values[i] > best || (values[i] == best && other < place))) {
             best = values[i];

@@ -75,13 +75,19 @@ DEVICE u32 grid_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 DEVICE u32 grid_y() { return __nvvm_read_ptx_sreg_nctaid_y(); }
 DEVICE void barrier() { __nvvm_bar_sync(0); }
 #else
+// Registers hold the position; the launch's own sizes lie in memory that differs between code object versions. So nothing here reads
+// them: a file whose kernels want the block's size says it, STRATA_BLOCK, before the first header.
 DEVICE u32 tid() { return __builtin_amdgcn_workitem_id_x(); }
 DEVICE u32 bid_x() { return __builtin_amdgcn_workgroup_id_x(); }
 DEVICE u32 bid_y() { return __builtin_amdgcn_workgroup_id_y(); }
 DEVICE u32 bid_z() { return __builtin_amdgcn_workgroup_id_z(); }
-DEVICE u32 block_size() { return __builtin_amdgcn_workgroup_size_x(); }
-DEVICE u32 grid_x() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
-DEVICE u32 grid_y() { return __builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y(); }
+#if defined(STRATA_BLOCK)
+DEVICE u32 block_size() { return STRATA_BLOCK; }
+#elif defined(STRATA_HOST)
+u32 block_size();
+#else
+__attribute__((device)) u32 block_size();
+#endif
 DEVICE void barrier() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
@@ -143,22 +149,22 @@ DEVICE float group_max(float x) {
     return x;
 }
 
-// Sum over the block of at most 1024 threads; `room` has 33 floats and may be used again after the call.
-DEVICE float block_sum(float x, float* room) {
+// Sum over the block's threads, at most 1024; `room` has 33 floats and may be used again after the call.
+DEVICE float block_sum(float x, float* room, u32 threads) {
     x = group_sum(x);
     if (lane() == 0) room[group()] = x;
     barrier();
-    u32 n = (block_size() + LANES - 1) / LANES;
+    u32 n = (threads + LANES - 1) / LANES;
     float all = 0;
     for (u32 i = 0; i < n; i++) all += room[i];
     barrier();
     return all;
 }
-DEVICE float block_max(float x, float* room) {
+DEVICE float block_max(float x, float* room, u32 threads) {
     x = group_max(x);
     if (lane() == 0) room[group()] = x;
     barrier();
-    u32 n = (block_size() + LANES - 1) / LANES;
+    u32 n = (threads + LANES - 1) / LANES;
     float all = room[0];
     for (u32 i = 1; i < n; i++) all = maximum(all, room[i]);
     barrier();
@@ -223,7 +229,6 @@ DEVICE float square_root(float x) {
 #endif
 }
 
-// The next index of a thread that strides over `n`: used as `for (u32 i = tid(); i < n; i += block_size())`.
 DEVICE u32 ceil_div(u32 a, u32 b) { return (a + b - 1) / b; }
 
 // ---- what the matrix kernels add -----------------------------------------------------------------------------------

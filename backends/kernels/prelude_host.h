@@ -21,9 +21,7 @@ extern "C" {
 // The same all through a work-item.
 u32 strata_host_tid() __attribute__((const));
 u32 strata_host_lane() __attribute__((const));
-u32 strata_host_block_size() __attribute__((const));
 u32 strata_host_block(u32 dimension) __attribute__((const));
-u32 strata_host_grid(u32 dimension) __attribute__((const));
 u8 *strata_host_dynamic() __attribute__((const));
 STRATA_TOGETHER void strata_host_barrier();
 STRATA_TOGETHER void strata_host_wave_barrier();
@@ -37,10 +35,6 @@ DEVICE u32 __builtin_amdgcn_workitem_id_x() { return strata_host_tid(); }
 DEVICE u32 __builtin_amdgcn_workgroup_id_x() { return strata_host_block(0); }
 DEVICE u32 __builtin_amdgcn_workgroup_id_y() { return strata_host_block(1); }
 DEVICE u32 __builtin_amdgcn_workgroup_id_z() { return strata_host_block(2); }
-DEVICE u32 __builtin_amdgcn_workgroup_size_x() { return strata_host_block_size(); }
-DEVICE u32 __builtin_amdgcn_workgroup_size_y() { return 1; }
-DEVICE u32 __builtin_amdgcn_grid_size_x() { return strata_host_grid(0) * strata_host_block_size(); }
-DEVICE u32 __builtin_amdgcn_grid_size_y() { return strata_host_grid(1); }
 
 template <class... Rest> DEVICE void __builtin_amdgcn_fence(Rest...) { asm volatile("" ::: "memory"); }
 #define __builtin_amdgcn_s_barrier strata_host_barrier
@@ -73,6 +67,12 @@ DEVICE i32 __builtin_amdgcn_sudot4(bool a_signed, i32 a, bool b_signed, i32 b, i
     return strata_host_dot4((u32)a, a_signed, (u32)b, b_signed, sum);
 }
 #endif
+
+// Two products of halves, which are exact, and two sums.
+typedef _Float16 strata_host_halves __attribute__((ext_vector_type(2)));
+DEVICE float __builtin_amdgcn_fdot2(strata_host_halves a, strata_host_halves b, float sum, bool) {
+    return sum + (float)a.x * (float)b.x + (float)a.y * (float)b.y;
+}
 
 DEVICE u32 __builtin_amdgcn_alignbit(u32 high, u32 low, u32 shift) { return (u32)(((u64)high << 32 | low) >> (shift & 31)); }
 DEVICE u32 __builtin_amdgcn_perm(u32 high, u32 low, u32 selector) {

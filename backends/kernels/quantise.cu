@@ -3,6 +3,7 @@
 // Computes: q [t][k], and per 32 elements (d, d · Σ q), d = greatest magnitude / 127, ties to even; `gated_q8` the same of act(gate) · up.
 // Launch: grid (ceil(k / 1024), t), 256 work-items, four elements each. k is a multiple of 32; rows need 4-byte alignment only.
 // Must match: round_to_bytes of matmul.h on the same numbers, whatever kernel made them. Exact.
+#define STRATA_BLOCK 256
 #include "matmul.h"
 
 struct QuantiseArgs {

@@ -2,6 +2,7 @@
 //
 // Launch: `rope` and `kv_store` grid (heads, tokens), 64 threads; `heads` grid (ceil(all heads / 4), tokens), 128 threads, 32 lanes a
 // head of at most 512 elements. Rope is within 3 units of the scalar op; storing is exact (to nearest, ties to even).
+#define STRATA_BLOCK 64
 #include "functions.h"
 
 struct RopeArgs {

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::SystemTime;
 
 use object::{Object, ObjectSymbol};
 
-use crate::{CLANG_VARIABLE, PTXAS_VARIABLE, Recipe};
+use crate::{CLANG_VARIABLE, PTXAS_VARIABLE, Recipe, cache};
 
 /// A GPU to compile for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +92,7 @@ pub(crate) fn each<T: Send>(
 fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -> Result<Module, String> {
     let name = source.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let mut module = Module { name, entries: Vec::new(), images: Vec::new() };
-    let newest = newest(recipe.sources, source)?;
+    let inputs = inputs(recipe.sources, source)?;
     let alone = for_one_architecture(&fs_err::read_to_string(source).map_err(|error| error.to_string())?);
     let targets: Vec<&Target> = match &alone {
         // Of the same kind as what the plugin is for, or not for it at all.
@@ -103,7 +102,7 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
     for target in targets {
         let extension = if target.kind == TargetKind::CodeObject { "hsaco" } else { "ptx" };
         let out = recipe.out.join(format!("{}.{}.{extension}", module.name, target.arch));
-        refresh(compiler(clang, recipe.sources, source, target, &out), newest, &out)?;
+        cache::make(compiler(clang, recipe.sources, source, target, &out), &inputs, &out)?;
         let said = match target.kind {
             TargetKind::Ptx(_) => {
                 let text = fs_err::read_to_string(&out).map_err(|error| error.to_string())?;
@@ -139,7 +138,7 @@ fn for_one_architecture(text: &str) -> Option<Target> {
     text.lines().any(names).then_some(Target { arch: "sm_90a", kind: TargetKind::Ptx(80) })
 }
 
-fn compiler(clang: &Path, include: &Path, source: &Path, target: &Target, out: &Path) -> Command {
+pub(crate) fn compiler(clang: &Path, include: &Path, source: &Path, target: &Target, out: &Path) -> Command {
     let mut command = Command::new(clang);
     command.args([
         "-std=c++17",
@@ -180,60 +179,33 @@ fn assemble(folder: &Path, machines: &[&str], ptxas: &Path, module: &mut Module)
         let out = folder.join(format!("{}.{target}.cubin", module.name));
         let mut command = Command::new(ptxas);
         command.arg(format!("-arch={target}")).arg(source).arg("-o").arg(&out);
-        let newest = fs_err::metadata(source).and_then(|metadata| metadata.modified());
-        refresh(command, newest.map_err(|error| error.to_string())?, &out)?;
+        cache::make(command, std::slice::from_ref(source), &out)?;
         module.images.insert(0, ((*target).to_owned(), out));
     }
     Ok(())
 }
 
-/// When the source or any header that it includes, directly or through another, last changed.
-pub(crate) fn newest(folder: &Path, source: &Path) -> Result<SystemTime, String> {
-    let read = |error: std::io::Error| error.to_string();
-    let mut files = vec![source.to_owned()];
-    let mut newest = SystemTime::UNIX_EPOCH;
+/// A source and every header of the folder that it includes, directly or through another.
+pub(crate) fn inputs(folder: &Path, source: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = vec![source.to_owned()];
     let mut next = 0;
-    while let Some(file) = files.get(next).cloned() {
+    while let Some(file) = found.get(next) {
+        let text = fs_err::read_to_string(file).map_err(|error| error.to_string())?;
         next += 1;
-        newest = newest.max(fs_err::metadata(&file).and_then(|metadata| metadata.modified()).map_err(read)?);
-        for name in includes(&fs_err::read_to_string(&file).map_err(read)?) {
+        for name in includes(&text) {
             let header = folder.join(name);
             // One that is not ours is the compiler's, or its absence is the compiler's to tell.
-            if header.is_file() && !files.contains(&header) {
-                files.push(header);
+            if header.is_file() && !found.contains(&header) {
+                found.push(header);
             }
         }
     }
-    Ok(newest)
+    Ok(found)
 }
 
 /// Names in `#include "name"` lines.
 fn includes(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.trim_start().strip_prefix("#include \"")?.split('"').next())
-}
-
-/// Runs the command unless its output is newer than its input and came of the same command: compiling all
-/// kernels takes minutes, and most changes touch one file.
-pub(crate) fn refresh(mut command: Command, newest: SystemTime, out: &Path) -> Result<(), String> {
-    // One for each output: PTX and the machine code made of it differ in their extension only.
-    let mut stamp = out.as_os_str().to_owned();
-    stamp.push(".command");
-    let words = format!("{command:?}");
-    let made = fs_err::metadata(out).and_then(|metadata| metadata.modified());
-    if made.is_ok_and(|made| made > newest) && fs_err::read_to_string(&stamp).is_ok_and(|text| text == words) {
-        return Ok(());
-    }
-    run(&mut command)?;
-    fs_err::write(&stamp, words).map_err(|error| error.to_string())
-}
-
-pub(crate) fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{} failed ({}):\n{said}", command.get_program().display(), output.status))
 }
 
 /// Names of the kernels in a PTX text.
@@ -265,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_as_new_as_what_it_includes() {
+    fn a_source_is_made_of_what_it_includes() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -273,13 +245,10 @@ mod tests {
             path
         };
         let source = write("a.cu", "// a\n#include \"a.h\"\n#include <none.h>\n");
-        write("a.h", "#pragma once\n#include \"b.h\"\n#include \"absent.h\"\n");
-        let (included, other) = (write("b.h", "#include \"a.h\"\n"), write("c.h", ""));
-        let later = SystemTime::now() + std::time::Duration::from_secs(60);
-        fs_err::File::options().write(true).open(other).unwrap().into_parts().0.set_modified(later).unwrap();
-        assert!(newest(folder.path(), &source).unwrap() < later);
-        fs_err::File::options().write(true).open(included).unwrap().into_parts().0.set_modified(later).unwrap();
-        assert_eq!(newest(folder.path(), &source).unwrap(), later);
+        let first = write("a.h", "#pragma once\n#include \"b.h\"\n#include \"absent.h\"\n");
+        let second = write("b.h", "#include \"a.h\"\n");
+        write("c.h", "");
+        assert_eq!(inputs(folder.path(), &source).unwrap(), [source, first, second]);
     }
 
     #[test]

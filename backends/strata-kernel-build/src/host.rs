@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::compile::{clang, each, newest, refresh, run};
+use crate::cache;
+use crate::compile::{clang, each, inputs};
 
 /// Waves that the cards have: 32 lanes on gfx11, 64 on gfx906.
 pub const HOST_WAVES: [u32; 2] = [32, 64];
@@ -28,6 +29,9 @@ pub fn host_library(sources: &Path, out: &Path, wave: u32) -> Result<HostOutcome
     let Some(clang) = clang() else { return Ok(HostOutcome::NotBuilt("clang-19 was not found".to_owned())) };
     let folder = out.join(format!("host-wave{wave}"));
     fs_err::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    // One at a time: test programs that run side by side want the same library.
+    let lock = fs_err::File::create(folder.join("lock")).map_err(|error| error.to_string())?;
+    lock.file().lock().map_err(|error| error.to_string())?;
     let compiler = Compiler { clang: &clang, sources, folder: &folder, wave };
     let mut objects: Vec<PathBuf> =
         each(&crate::kernel_sources(sources)?, |source| compiler.kernels(source))?.into_iter().flatten().collect();
@@ -35,12 +39,7 @@ pub fn host_library(sources: &Path, out: &Path, wave: u32) -> Result<HostOutcome
     let library = out.join(format!("libstrata_kernels_wave{wave}.so"));
     let mut link = Command::new(&clang);
     link.args(["-shared", "-Wl,-z,defs", "-o"]).arg(&library).args(&objects).args(["-lpthread", "-lm"]);
-    let mut latest = std::time::UNIX_EPOCH;
-    for object in &objects {
-        let made = fs_err::metadata(object).and_then(|metadata| metadata.modified());
-        latest = latest.max(made.map_err(|error| error.to_string())?);
-    }
-    refresh(link, latest, &library)?;
+    cache::make(link, &objects, &library)?;
     Ok(HostOutcome::Built(library))
 }
 
@@ -68,20 +67,24 @@ impl Compiler<'_> {
         let out = self.folder.join(format!("{name}.o"));
         let mut command = self.command();
         command.arg("-c").arg("-o").arg(&out).arg(source);
-        let newest = newest(self.sources, source)?;
-        refresh(command, newest, &out)?;
+        cache::make(command, &inputs(self.sources, source)?, &out)?;
         Ok(out)
     }
 
-    /// One source with the table of its kernels behind it; none when it has no kernel for AMD.
-    fn kernels(&self, source: &Path) -> Result<Option<PathBuf>, String> {
+    /// A source's name and its kernels.
+    fn declared(&self, source: &Path) -> Result<(String, Vec<Declared>), String> {
         let name = source.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let text = self.folder.join(format!("{name}.i"));
         let mut command = self.command();
         command.args(["-E", "-P", "-o"]).arg(&text).arg(source);
-        run(&mut command)?;
+        cache::make(command, &inputs(self.sources, source)?, &text)?;
         let found = kernels(&fs_err::read_to_string(&text).map_err(|error| error.to_string())?);
-        fs_err::remove_file(&text).map_err(|error| error.to_string())?;
+        Ok((name, found))
+    }
+
+    /// One source with the table of its kernels behind it; none when it has no kernel for AMD.
+    fn kernels(&self, source: &Path) -> Result<Option<PathBuf>, String> {
+        let (name, found) = self.declared(source)?;
         if found.is_empty() {
             return Ok(None);
         }
@@ -93,28 +96,48 @@ impl Compiler<'_> {
         let out = self.folder.join(format!("{name}.o"));
         let mut command = self.command();
         command.arg("-c").arg("-o").arg(&out).arg(&path);
-        let written = fs_err::metadata(&path).and_then(|metadata| metadata.modified());
-        let newest = newest(self.sources, source)?.max(written.map_err(|error| error.to_string())?);
-        refresh(command, newest, &out)?;
+        cache::make(command, &inputs(self.sources, &path)?, &out)?;
         Ok(Some(out))
     }
 }
 
-/// The names of the kernels in a preprocessed source, and how many work-items a block may have.
-fn kernels(text: &str) -> Vec<(String, String)> {
+/// A kernel as its source declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    /// Work-items that a block may have, as written.
+    pub(crate) items: String,
+    /// The struct that it takes.
+    pub(crate) arguments: String,
+}
+
+/// The kernels of all sources that the cards with waves of `wave` lanes have.
+pub(crate) fn declared(sources: &Path, out: &Path, wave: u32) -> Result<Option<Vec<Declared>>, String> {
+    let Some(clang) = clang() else { return Ok(None) };
+    let folder = out.join(format!("declared-wave{wave}"));
+    fs_err::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let compiler = Compiler { clang: &clang, sources, folder: &folder, wave };
+    let found = each(&crate::kernel_sources(sources)?, |source| compiler.declared(source).map(|(_, found)| found))?;
+    Ok(Some(found.into_iter().flatten().collect()))
+}
+
+/// The kernels of a preprocessed source.
+fn kernels(text: &str) -> Vec<Declared> {
     let rest = text.split("annotate(\"strata kernel\",").skip(1);
     rest.filter_map(|rest| {
         let (items, rest) = rest.split_once(")))")?;
-        let (name, _) = rest.split_once('(')?;
-        Some((name.trim().to_owned(), items.trim().to_owned()))
+        let (name, rest) = rest.split_once('(')?;
+        let (arguments, _) = rest.split_once(' ')?;
+        let [name, items, arguments] = [name, items, arguments].map(|text| text.trim().to_owned());
+        Some(Declared { name, items, arguments })
     })
     .collect()
 }
 
-fn table(source: &str, kernels: &[(String, String)]) -> String {
+fn table(source: &str, kernels: &[Declared]) -> String {
     let mut text =
         format!("#include \"{source}\"\n#include \"host_registry.h\"\nSTRATA_HOST_TABLE strata_table[] = {{\n");
-    for (name, items) in kernels {
+    for Declared { name, items, .. } in kernels {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "    STRATA_HOST_ENTRY({name}, {items}),");
     }
@@ -148,8 +171,13 @@ mod tests {
     fn kernels_are_read_from_preprocessed_text() {
         let text = "extern \"C\" void __attribute__((annotate(\"strata kernel\", 256))) copy(ElementArgs args) {}\n\
             extern \"C\" void __attribute__((annotate(\"strata kernel\", 64))) attention_merge_64(A args) { }";
-        let expected = [("copy", "256"), ("attention_merge_64", "64")];
-        assert_eq!(kernels(text), expected.map(|(name, items)| (name.to_owned(), items.to_owned())));
+        let expected = [("copy", "256", "ElementArgs"), ("attention_merge_64", "64", "A")];
+        let expected = expected.map(|(name, items, arguments)| Declared {
+            name: name.to_owned(),
+            items: items.to_owned(),
+            arguments: arguments.to_owned(),
+        });
+        assert_eq!(kernels(text), expected);
         assert!(kernels("void helper(int x);").is_empty());
     }
 }

@@ -5,16 +5,21 @@
 //! machine without clang is no error here: the table is empty then, the plugin says so when it is
 //! opened, and packaging refuses it. Called by the build scripts of the GPU plugins.
 
+mod cache;
 mod compile;
 mod cuda;
+mod document;
+mod estimate;
 mod hip;
 mod host;
+pub mod inspect;
 mod table;
 
 use std::path::{Path, PathBuf};
 
 pub use compile::{Target, TargetKind};
 pub use cuda::{CUDA_CUBINS, CUDA_TARGETS, cuda_target_names};
+pub use document::{amd_kernels_page, compiler_version};
 pub use hip::{HIP_GFX906_TARGETS, HIP_RX7900_TARGETS, hip_target_names};
 pub use host::{HOST_WAVES, HostOutcome, host_library};
 

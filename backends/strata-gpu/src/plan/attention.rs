@@ -216,7 +216,11 @@ impl<D: Driver> Planner<'_, D> {
         let (pages, sequence, position) = (op.view(4)?.clone(), op.view(5)?.clone(), op.view(6)?.clone());
         let sinks = op.optional(7).map_or(0, |sinks| sinks.address);
         let width = [64, 128, 256, 512].into_iter().find(|width| *width >= q.ne[0].max(out.ne[0])).unwrap_or(512);
-        let function = self.kernel(&format!("attention_{width}"))?.function;
+        // attention_dot.cu: the same arguments, for what the tensor core forms would take too; pages of any size.
+        let halves = format!("attention_dot_{width}");
+        let takes = self.kernels.has(&halves) && takes_f16(self.precise, [&out, &q, &k, &v], CHUNK as i64);
+        let name = if takes { halves } else { format!("attention_{width}") };
+        let function = self.kernel(&name)?.function;
         let [scale, cap, ..] = op.raw.float;
         let (page_bits, window) = (page_bits(op.raw.int[0]), op.raw.int[1]);
         Ok(Box::new(move |run, launches| {

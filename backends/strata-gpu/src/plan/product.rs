@@ -75,8 +75,8 @@ struct Products {
     units: u64,
     /// (columns a block, function) of the decode kernels or the exact one, fewest columns first.
     kernels: Vec<(u64, u64)>,
-    /// Tiles by tensor cores for long runs.
-    tiles: Option<u64>,
+    /// Tiles for long runs.
+    tiles: Option<Tiles>,
     /// Plain weights have kernels of their own.
     float: Option<FloatKernels>,
 }
@@ -89,11 +89,28 @@ struct FloatKernels {
     tile: u64,
 }
 
-/// mmq.h: tiles of 128 rows and 64 columns.
-const TILE_ROWS: u64 = 128;
-const TILE_COLUMNS: u64 = 64;
-const TILE_THREADS: u32 = 256;
-const TILE_SHARED: u32 = 106_576;
+/// Rows and columns of a tile, work-items, dynamic shared memory, and the fewest tokens of any run that goes to tiles.
+#[derive(Debug, Clone, Copy)]
+struct TileShape {
+    rows: u64,
+    columns: u64,
+    threads: u32,
+    shared: u32,
+    least_tokens: u64,
+}
+
+/// mmq.h, NVIDIA's tensor cores.
+const MMQ: TileShape =
+    TileShape { rows: 128, columns: 64, threads: 256, shared: 106_576, least_tokens: MOST_DECODE_TOKENS + 1 };
+/// mmt.h, AMD: a tile multiplies all of its columns, so few tokens are better decoded twice.
+const MMT: TileShape = TileShape { rows: 64, columns: 64, threads: 256, shared: 0, least_tokens: 17 };
+
+/// A tile kernel.
+#[derive(Debug, Clone, Copy)]
+struct Tiles {
+    function: u64,
+    shape: TileShape,
+}
 
 /// Runs of more tokens go to the tiles.
 const MOST_DECODE_TOKENS: u64 = 8;
@@ -129,9 +146,11 @@ impl Products {
     }
 
     /// Whether tiles are the faster form: always for many columns, and for few when the weights are large.
-    fn tiles_for(&self, t: u64) -> Option<u64> {
+    fn tiles_for(&self, t: u64) -> Option<Tiles> {
         let weights: u64 = self.parts.iter().map(|part| part.w.ne[0] * part.w.ne[1]).sum();
-        self.tiles.filter(|_| t > MOST_DECODE_TOKENS || t >= LEAST_TILE_TOKENS && weights >= LEAST_TILE_WEIGHTS)
+        let few = t >= LEAST_TILE_TOKENS && weights >= LEAST_TILE_WEIGHTS;
+        self.tiles
+            .filter(|Tiles { shape, .. }| t >= shape.least_tokens || few && shape.least_tokens <= MMQ.least_tokens)
     }
 
     fn emit(&self, run: &Run, launches: &mut Vec<Launch>) {
@@ -144,10 +163,10 @@ impl Products {
             };
             let (grid, params) = ([self.row_blocks(rows), blocks(t, columns), 1], self.params(run, rows));
             launches.push(Launch { function, grid, block: 128, shared: 0, params });
-        } else if let Some(function) = self.tiles_for(t) {
-            let grid = [self.row_blocks(TILE_ROWS), blocks(t, TILE_COLUMNS), 1];
-            let params = self.params(run, TILE_ROWS);
-            launches.push(Launch { function, grid, block: TILE_THREADS, shared: TILE_SHARED, params });
+        } else if let Some(Tiles { function, shape }) = self.tiles_for(t) {
+            let grid = [self.row_blocks(shape.rows), blocks(t, shape.columns), 1];
+            let params = self.params(run, shape.rows);
+            launches.push(Launch { function, grid, block: shape.threads, shared: shape.shared, params });
         } else {
             let chosen = self.kernels.iter().find(|(columns, _)| *columns >= t).or(self.kernels.last());
             let Some((columns, function)) = chosen.copied() else { return };
@@ -306,21 +325,29 @@ impl<D: Driver> Planner<'_, D> {
         Ok(Some(FloatKernels { one: kernel("c1")?, eight: kernel("c8")?, tile: kernel("tile")? }))
     }
 
-    /// Tensor core tiles, where the plugin has them for this format.
-    fn tiles(&self, w: &View, rounded: bool, most_tokens: u64) -> Result<Option<u64>> {
-        let name = format!("mmq_{}", format_name(w.dtype));
-        if !rounded || most_tokens < LEAST_TILE_TOKENS || !self.kernels.has(&name) {
+    /// Tiles, where the plugin has them for this format.
+    fn tiles(&self, w: &View, rounded: bool, most_tokens: u64) -> Result<Option<Tiles>> {
+        if !rounded || most_tokens < LEAST_TILE_TOKENS {
             return Ok(None);
         }
-        self.tile_kernel(&name).map(Some)
+        self.tile_kernel(["mmq", "mmt"], w)
     }
 
-    /// A tile kernel, allowed the shared memory that it needs.
-    fn tile_kernel(&self, name: &str) -> Result<u64> {
-        let function = self.kernel(name)?.function;
-        let allowed = self.core.driver.allow_shared(function, TILE_SHARED);
-        allowed.map_err(|error| self.core.failure(&format!("asking for shared memory for {name}"), &error))?;
-        Ok(function)
+    /// NVIDIA's or AMD's tile kernel, whichever the plugin has, allowed the shared memory that it needs.
+    fn tile_kernel(&self, families: [&str; 2], w: &View) -> Result<Option<Tiles>> {
+        for (family, shape) in families.into_iter().zip([MMQ, MMT]) {
+            let name = format!("{family}_{}", format_name(w.dtype));
+            if !self.kernels.has(&name) {
+                continue;
+            }
+            let function = self.kernel(&name)?.function;
+            if shape.shared > 0 {
+                let allowed = self.core.driver.allow_shared(function, shape.shared);
+                allowed.map_err(|error| self.core.failure(&format!("asking for shared memory for {name}"), &error))?;
+            }
+            return Ok(Some(Tiles { function, shape }));
+        }
+        Ok(None)
     }
 
     /// A gated unit of exactly these two products, whose inputs nobody else reads.
@@ -396,12 +423,12 @@ impl<D: Driver> Planner<'_, D> {
     }
 
     fn expert_tiles(&self, w: &View, rounded: bool, most_tokens: u64) -> Result<Option<ExpertTiles>> {
-        let name = format!("moeq_{}", format_name(w.dtype));
-        if !rounded || most_tokens <= MOST_DECODE_TOKENS || !self.kernels.has(&name) {
+        if !rounded || most_tokens <= MOST_DECODE_TOKENS {
             return Ok(None);
         }
+        let Some(tiles) = self.tile_kernel(["moeq", "moet"], w)? else { return Ok(None) };
         let (offsets, rows) = self.sizes.sorted_at(self.workspace);
-        let (sort, tiles) = (self.kernel("moes")?.function, self.tile_kernel(&name)?);
+        let sort = self.kernel("moes")?.function;
         Ok(Some(ExpertTiles { sort, tiles, rows, offsets }))
     }
 
@@ -511,7 +538,7 @@ struct Experts {
 #[derive(Debug, Clone)]
 struct ExpertTiles {
     sort: u64,
-    tiles: u64,
+    tiles: Tiles,
     /// Where the sorted slots go, and where each expert's begin.
     rows: u64,
     offsets: u64,
@@ -564,7 +591,7 @@ impl Experts {
         params.n(rows).n(x_stride).n(out.step(1)).done()
     }
 
-    /// moe.cu `moes`, mmq.cu `moeq_*`.
+    /// moe.cu `moes`, mmq.cu `moeq_*` or mmt.cu `moet_*`.
     fn emit_tiles(&self, tiles: &ExpertTiles, run: &Run, launches: &mut Vec<Launch>) {
         let [k, t, ..] = self.ids.extents(run);
         let slots = k * t;
@@ -574,11 +601,12 @@ impl Experts {
         let shared = 4 * (n_experts as u32 + 1);
         launches.push(Launch { function: tiles.sort, grid: [1, 1, 1], block: 1024, shared, params });
         // No more tiles than if each expert's last were nearly empty.
-        let n_tiles = slots.div_ceil(TILE_COLUMNS) + n_experts.min(slots);
-        let grid = [blocks(self.w.ne[1], TILE_ROWS), n_tiles as u32, 1];
+        let Tiles { function, shape } = tiles.tiles;
+        let n_tiles = slots.div_ceil(shape.columns) + n_experts.min(slots);
+        let grid = [blocks(self.w.ne[1], shape.rows), n_tiles as u32, 1];
         self.each(run, launches, |w, out| {
-            let params = self.params(run, w, out, TILE_ROWS, [tiles.rows, tiles.offsets]);
-            Launch { function: tiles.tiles, grid, block: TILE_THREADS, shared: TILE_SHARED, params }
+            let params = self.params(run, w, out, shape.rows, [tiles.rows, tiles.offsets]);
+            Launch { function, grid, block: shape.threads, shared: shape.shared, params }
         });
     }
 }

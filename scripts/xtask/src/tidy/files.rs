@@ -31,6 +31,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("backends/strata-hip/src/driver", "calls into the HIP runtime"),
     ("backends/strata-hip/tests/", "tests: the software device's own functions"),
     ("backends/strata-hip-software/", "tests: a HIP runtime's C functions"),
+    ("backends/strata-kernel-build/tests/kernels/host.rs", "tests: kernels compiled for the processor, guarded memory"),
     ("manifests/strata-build-record/src/lib.rs", "the attribute that places a note section"),
 ];
 
