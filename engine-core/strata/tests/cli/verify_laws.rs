@@ -175,3 +175,28 @@ fn a_release_folder_is_looked_through_to_its_depths() {
     }
     has(&verify(), 17, &["error[S0512]", "`kernels/`", "a folder that holds no listed file"]);
 }
+
+/// What cannot be read is neither sound nor damaged, and does not hide the rest.
+#[test]
+fn what_cannot_be_read_is_told_as_not_checkable() {
+    let mut package = Package::new("0.1.0");
+    package.add("share/closed/a", b"a", Role::Data);
+    package.add("share/open/b", b"b", Role::Data);
+    has(&package.verified(&[]), 0, &["verified"]);
+    let mode = |path: &str, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs_err::set_permissions(package.path().join(path), mode).unwrap();
+    };
+    mode("share/closed", 0);
+    let ran = ran(strata().arg("verify-package").arg(package.path()));
+    let reads_all = fs_err::read_dir(package.path().join("share/closed")).is_ok();
+    mode("share/closed", 0o755);
+    if reads_all {
+        println!("skipped: this user may read everything");
+        has(&ran, 17, &["error[S0515]"]);
+        return;
+    }
+    assert_eq!(ran.status, Some(16 + 8 + 1), "{}", ran.out);
+    assert!(ran.out.contains("error[S0537]") && ran.out.contains("`share/closed`"), "{}", ran.out);
+    assert!(ran.out.contains("error[S0515]") && !ran.out.contains("error[S0513]"), "{}", ran.out);
+}

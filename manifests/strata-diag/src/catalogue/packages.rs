@@ -37,6 +37,7 @@ super::codes! {
     RUN_DIFFERS = "S0534", "run-differs", "a program says another version than its record", Failed;
     UNPACK_REFUSED = "S0535", "unpack-refused", "an archive is not unpacked", Failed;
     WRONG_PROCESSOR = "S0536", "wrong-processor", "a file is for another processor", Failed;
+    PACKAGE_FILE_UNREADABLE = "S0537", "package-file-unreadable", "a file of the package cannot be read", Failed;
     RECIPE_INVALID = "S0560", "recipe-invalid", "a recipe or a tool that it needs cannot be used", Failed;
     STAGE_UNCLAIMED = "S0561", "stage-unclaimed", "files to be packed are claimed by no recipe line", Failed;
     STAGE_MISSING = "S0562", "stage-missing", "a recipe line finds no file", Failed;

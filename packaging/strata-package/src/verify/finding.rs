@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use strata_diag::Code;
 use strata_diag::catalogue::packages::{
     GPU_TARGETS, KERNEL_FILES_MISSING, LIBC_FLOOR, LIBRARY_MISSING, MANIFEST_MISSING, NOT_SIGNED, NOTHING_CHECKED,
-    PACKAGE_TOO_LARGE, SIGNATURE_INVALID, SUM_UNREAD, TRUST_REFUSED, WRONG_PROCESSOR,
+    PACKAGE_FILE_UNREADABLE, PACKAGE_TOO_LARGE, SIGNATURE_INVALID, SUM_UNREAD, TRUST_REFUSED, WRONG_PROCESSOR,
 };
 use strata_manifest::Component;
 
@@ -42,7 +42,11 @@ impl Bits {
             {
                 Bits::INCOMPATIBLE
             }
-            code if [MANIFEST_MISSING, NOT_SIGNED, NOTHING_CHECKED, SUM_UNREAD].contains(&code) => Bits::NOT_CHECKABLE,
+            code if [MANIFEST_MISSING, NOT_SIGNED, NOTHING_CHECKED, PACKAGE_FILE_UNREADABLE, SUM_UNREAD]
+                .contains(&code) =>
+            {
+                Bits::NOT_CHECKABLE
+            }
             _ => Bits::DAMAGED,
         }
     }

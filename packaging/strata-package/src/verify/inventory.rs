@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use strata_diag::catalogue::packages::{
     ARCHIVE_DAMAGED, BAD_ENTRY_KIND, BAD_ENTRY_NAME, MANIFEST_INVALID, MODE_DIFFERS, NAME_TWINS, NOT_CANONICAL,
-    PACKAGE_TOO_LARGE,
+    PACKAGE_FILE_UNREADABLE, PACKAGE_TOO_LARGE,
 };
 use strata_manifest::{COMPONENT_FILE, Component, Document, MAX_DOCUMENT_BYTES};
 
@@ -72,6 +72,8 @@ pub(super) struct Inventory {
     pub(super) oddities: usize,
     /// Entry names in their order, as they stand.
     pub(super) order: Vec<String>,
+    /// Folders that could not be listed, each with its `/`.
+    closed: Vec<String>,
 }
 
 impl Inventory {
@@ -87,7 +89,13 @@ impl Inventory {
             odd: Vec::new(),
             oddities: 0,
             order: Vec::new(),
+            closed: Vec::new(),
         }
+    }
+
+    /// Whether this path lies in a folder that could not be listed, so that it may be there or not.
+    pub(super) fn is_hidden(&self, path: &str) -> bool {
+        self.closed.iter().any(|folder| path.starts_with(folder.as_str()))
     }
 
     /// Some of the items, with a manifest of their own.
@@ -266,6 +274,7 @@ fn walk(
         let below = (kind == Kind::Folder && !deep).then(|| names_in(&path));
         if let Some(Err(error)) = &below {
             report.add(unreadable(&relative, error));
+            inventory.closed.extend(str::from_utf8(&relative).map(|path| format!("{path}/")));
         }
         let Ok(name) = String::from_utf8(relative) else { continue };
         if kind == Kind::File {
@@ -281,7 +290,7 @@ fn walk(
 }
 
 fn unreadable(path: &[u8], because: impl std::fmt::Display) -> Finding {
-    Finding::new(ARCHIVE_DAMAGED, Some(path), "it cannot be read").fact("because", because)
+    Finding::new(PACKAGE_FILE_UNREADABLE, Some(path), "it cannot be read").fact("because", because)
 }
 
 fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> io::Result<Kind> {

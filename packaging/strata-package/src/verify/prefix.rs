@@ -49,7 +49,9 @@ fn against_receipt(inventory: &Inventory, listed: &BTreeMap<&str, Listed>, repor
     for (path, (size, sha256, mode)) in listed {
         let at = Some(path.as_bytes());
         let Some(item) = inventory.items.get(*path).filter(|item| item.kind == Kind::File) else {
-            report.add(Finding::new(FILE_MISSING, at, "the receipt lists it and it is not there"));
+            if !inventory.is_hidden(path) {
+                report.add(Finding::new(FILE_MISSING, at, "the receipt lists it and it is not there"));
+            }
             continue;
         };
         if let Some(content) = &item.content

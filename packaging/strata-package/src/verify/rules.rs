@@ -57,6 +57,7 @@ fn listed(inventory: &Inventory, component: &Component, report: &mut Report) {
         let path = file.path.as_str();
         match inventory.items.get(path) {
             Some(item) if item.kind == Kind::File => one(file, item, report),
+            None if inventory.is_hidden(path) => {}
             // What stands there instead of the file was told already.
             Some(_) | None => {
                 let finding = Finding::new(FILE_MISSING, Some(path.as_bytes()), "it is listed and not there");
