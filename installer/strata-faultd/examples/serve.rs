@@ -2,19 +2,17 @@
 //! second how many bytes it has sent.
 
 use std::process::ExitCode;
-use strata_faultd::{Faultd, part_of, whole};
+use strata_faultd::{Faultd, of_disk};
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a development tool's output")]
 fn main() -> ExitCode {
-    let Some(path) = std::env::args_os().nth(1) else {
+    let Some(path) = std::env::args_os().nth(1).map(std::path::PathBuf::from) else {
         eprintln!("usage: serve FILE");
         return ExitCode::from(2);
     };
-    let served = fs_err::read(&path).and_then(|file| {
-        Faultd::start(move |asked| match asked.range {
-            Some((first, last)) => part_of(&file, first, last, Some("\"measured\"")),
-            None => whole(&file, Some("\"measured\"")),
-        })
+    let served = fs_err::metadata(&path).and_then(|metadata| {
+        let size = metadata.len();
+        Faultd::start(move |asked| of_disk(&path, size, asked.range, None))
     });
     match served {
         Ok(server) => {

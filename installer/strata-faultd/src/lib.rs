@@ -6,11 +6,11 @@ pub mod hub;
 pub mod scenario;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// Sent after the body: bytes of a file, for files that memory should not hold.
+    pub file: Option<FilePart>,
     /// `Content-Length` to announce; `None`: the body's own.
     pub announce: Option<u64>,
     /// No `Content-Length` at all; the end of the connection ends the body.
@@ -45,6 +47,16 @@ pub struct Reply {
     pub drip: Option<(usize, Duration)>,
     /// Say nothing at all for so long before the answer.
     pub before: Duration,
+}
+
+/// Bytes of a file on disk.
+#[derive(Debug, Clone)]
+pub struct FilePart {
+    pub path: std::path::PathBuf,
+    pub first: u64,
+    pub length: u64,
+    /// Most bytes a second, over this connection.
+    pub pace: Option<u64>,
 }
 
 type Handler = dyn Fn(&Asked) -> Reply + Send + Sync;
@@ -182,7 +194,7 @@ fn write_reply(mut stream: &TcpStream, asked: &Asked, reply: &Reply, sent: &Atom
     if reply.unannounced {
         head += "Connection: close\r\n";
     } else {
-        head = format!("{head}Content-Length: {}\r\n", reply.announce.unwrap_or(reply.body.len() as u64));
+        head = format!("{head}Content-Length: {}\r\n", reply.announce.unwrap_or(reply.length()));
     }
     head += "\r\n";
     stream.write_all(head.as_bytes())?;
@@ -194,6 +206,9 @@ fn write_reply(mut stream: &TcpStream, asked: &Asked, reply: &Reply, sent: &Atom
         sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
         std::thread::sleep(pause);
     }
+    if let Some(part) = reply.file.as_ref().filter(|_| asked.method != "HEAD") {
+        send_file(stream, part, sent)?;
+    }
     if let Some(stall) = reply.stall {
         std::thread::sleep(stall);
         return Ok(false);
@@ -203,9 +218,55 @@ fn write_reply(mut stream: &TcpStream, asked: &Asked, reply: &Reply, sent: &Atom
         let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
         return Ok(false);
     }
-    let whole =
-        reply.cut.is_none() && !reply.unannounced && reply.announce.is_none_or(|n| n == reply.body.len() as u64);
+    let whole = reply.cut.is_none() && !reply.unannounced && reply.announce.is_none_or(|n| n == reply.length());
     Ok(whole)
+}
+
+impl Reply {
+    fn length(&self) -> u64 {
+        self.body.len() as u64 + self.file.as_ref().map_or(0, |part| part.length)
+    }
+}
+
+/// From the file to the socket without a copy in between, where the system can do that.
+fn send_file(mut stream: &TcpStream, part: &FilePart, sent: &AtomicU64) -> std::io::Result<()> {
+    let mut file = fs_err::File::open(&part.path)?.into_file();
+    file.seek(SeekFrom::Start(part.first))?;
+    let began = Instant::now();
+    let mut done = 0;
+    while done < part.length {
+        let piece = (part.length - done).min(256 << 10);
+        let count = std::io::copy(&mut (&mut file).take(piece), &mut stream)?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        done += count;
+        sent.fetch_add(count, Ordering::Relaxed);
+        if let Some(pace) = part.pace {
+            let due = Duration::from_secs_f64(done as f64 / pace as f64);
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+    }
+    Ok(())
+}
+
+/// The same of a file on disk of `size` bytes; `range` as it was asked for.
+pub fn of_disk(path: &std::path::Path, size: u64, range: Option<(u64, Option<u64>)>, pace: Option<u64>) -> Reply {
+    let mut headers =
+        vec![("ETag".to_owned(), "\"disk\"".to_owned()), ("Accept-Ranges".to_owned(), "bytes".to_owned())];
+    let (first, last) = range.map_or((0, size - 1), |(first, last)| (first, last.unwrap_or(size - 1).min(size - 1)));
+    if first > last {
+        return Reply {
+            status: 416,
+            headers: vec![("Content-Range".to_owned(), format!("bytes */{size}"))],
+            ..Reply::default()
+        };
+    }
+    if range.is_some() {
+        headers.push(("Content-Range".to_owned(), format!("bytes {first}-{last}/{size}")));
+    }
+    let file = Some(FilePart { path: path.to_owned(), first, length: last - first + 1, pace });
+    Reply { status: if range.is_some() { 206 } else { 200 }, headers, file, ..Reply::default() }
 }
 
 /// Bytes `first..=last` of a file as a well-behaved server sends them.
