@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Ask NVIDIA's management library about its cards: what the detector runs in a child process.
     #[command(hide = true)]
     InternalNvml(InternalNvmlArgs),
+    /// Compare one device's operations with the CPU's: what `doctor --selftest` runs in a child process.
+    #[command(hide = true)]
+    InternalSelftest(InternalSelftestArgs),
     /// Print docs/cli.md, or the man pages and completions of packages.
     #[command(hide = true)]
     InternalReference(InternalReferenceArgs),
@@ -86,6 +89,7 @@ impl Command {
             | Command::Explain(_)
             | Command::InternalProbe(_)
             | Command::InternalNvml(_)
+            | Command::InternalSelftest(_)
             | Command::InternalReference(_) => false,
         }
     }

@@ -79,6 +79,7 @@ fn run(command: Command) -> Outcome {
         Command::Version(args) => commands::version::run(args.json),
         Command::InternalProbe(args) => Ok(strata_plugin_host::probe_child(&args.descriptor)),
         Command::InternalNvml(args) => Ok(strata_plugin_host::nvml_child(&args.address)),
+        Command::InternalSelftest(args) => commands::doctor::selftest_child(&args),
         Command::InternalReference(args) => commands::reference::run(args.files),
     }
 }

@@ -13,6 +13,9 @@ pub(crate) struct DoctorArgs {
     /// Run a model's operations on every device and compare with the CPU's plain kernels.
     #[arg(long, conflicts_with = "root")]
     pub(crate) selftest: bool,
+    /// Seconds that one operation of the self-test may take before it counts as hanging.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) selftest_limit: u64,
     /// Also hash every installed file and model; without it, their sizes are compared.
     #[arg(long)]
     pub(crate) full: bool,
@@ -30,5 +33,20 @@ pub(crate) struct DoctorArgs {
     pub(crate) retry_plugin: bool,
     /// Installation to look at; default: the one this program lies in.
     #[arg(long, value_name = "DIR")]
+    pub(crate) prefix: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InternalSelftestArgs {
+    /// The plugin's name.
+    pub(crate) name: String,
+    /// Its device.
+    pub(crate) index: u32,
+    /// Operations to leave out.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) from: usize,
+    #[arg(long)]
+    pub(crate) plugin: Vec<PathBuf>,
+    #[arg(long)]
     pub(crate) prefix: Option<PathBuf>,
 }

@@ -95,3 +95,62 @@ fn files_that_changed_are_named_and_a_report_is_not_written_over() {
     assert_eq!(doctor(&["--report", report.to_str().unwrap()]).status, Some(1));
     assert_eq!(fs_err::read_to_string(&report).unwrap(), "mine");
 }
+
+/// The small plugin in C with one kernel changed, beside the CPU plugin. It is changed for long rows
+/// only, since the check before a plugin's first use adds short ones.
+fn with_broken_add(add: &str) -> crate::support::Ran {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("strata-backend-abi");
+    let text = fs_err::read_to_string(source.join("tests/c/plugin.c")).unwrap();
+    let call = "add(operand[0], operand[1], operand[2], op->f[0]);";
+    assert_eq!(text.matches(call).count(), 1, "the kernel to break is called in one place");
+    let folder = tempfile::tempdir().unwrap();
+    fs_err::write(
+        folder.path().join("plugin.c"),
+        text.replace(call, &format!("if (operand[0].ne[0] == 256) {{ {add} }} else {{ {call} }}")),
+    )
+    .unwrap();
+    let library = folder.path().join("broken.so");
+    let mut compile = std::process::Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
+    compile.args(["-std=c11", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-o"]).arg(&library);
+    compile.arg(format!("-DC_DEMO_VERSION=\"{}\"", Version::current())).arg("-I").arg(source.join("include"));
+    compile.arg("-I").arg(source.join("tests/c")).arg(folder.path().join("plugin.c")).arg("-lm");
+    assert!(compile.status().unwrap().success());
+    let arch = [std::env::consts::ARCH];
+    let descriptor =
+        strata_plugin_host::describe_library(&library, "c-demo", strata_manifest::BackendKind::Cpu, &arch).unwrap();
+    let path = folder.path().join("c-demo.plugin.json");
+    descriptor.write(&path).unwrap();
+    ran(strata_with_plugin("doctor").arg("--plugin").arg(&path).args(["--selftest", "--selftest-limit", "5", "--json"]))
+}
+
+/// Wrong numbers, a crash and a hang are each a row of the self-test, and `doctor` says what is wrong.
+#[test]
+fn the_selftest_finds_a_kernel_that_is_broken() {
+    for (add, result, why) in [
+        ("add(operand[0], operand[1], operand[2], op->f[0] + 0.25f);", "wrong", ""),
+        ("abort();", "failed", "crashes"),
+        ("for (volatile int turns = 0;; turns++) {}", "failed", "hangs"),
+        ("add(operand[0], operand[1], operand[2], op->f[0]);", "right", ""),
+    ] {
+        let ran = with_broken_add(add);
+        let report = ran.json();
+        let rows = report["selftest"].as_array().unwrap();
+        let of_demo: Vec<&Value> = rows
+            .iter()
+            .filter(|row| row["device"].as_str().is_some_and(|device| device.starts_with("c-demo ")))
+            .collect();
+        let row = of_demo.iter().find(|row| row["op"] == "add").unwrap_or_else(|| panic!("{add}: {report:#}"));
+        assert_eq!(row["result"], result, "{add}: {row:#}");
+        assert!(row["why"].as_str().unwrap_or_default().contains(why), "{add}: {row:#}");
+        // What comes after it was tried all the same.
+        let copy = of_demo.iter().find(|row| row["op"] == "copy").unwrap();
+        assert_eq!(copy["result"], "not supported", "{add}: {copy:#}");
+        let is_said = report["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|check| check["topic"] == "selftest" && check["level"] == "WRONG" && check["details"][0] == "add");
+        assert_eq!(is_said, result != "right", "{add}: {report:#}");
+        assert!(result == "right" || ran.status == Some(1), "{add}: {:?}", ran.status);
+    }
+}

@@ -2,14 +2,21 @@
 //! kernels, compared. It finds a card, a driver or a build that computes wrong numbers; shapes at the
 //! edges and all variants are the conformance kit's business.
 
+mod child;
+
+pub(crate) use child::child;
+
 use super::installed::Found;
 use super::{Check, Level};
+use crate::cli::DoctorArgs;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use strata_plugin_host::abi::{StrataActivation, StrataBufferKind, StrataDType, StrataRopeStyle, StrataUnary};
+use strata_plugin_host::abi::{
+    StrataActivation, StrataBufferKind, StrataDType, StrataRopeStyle, StrataRouterScore, StrataUnary,
+};
 use strata_plugin_host::{
-    Attention, Device, DeviceOptions, Dim, ExpertMatMul, KvStore, PluginError, ProgramBuilder, Rope, ScalarMax,
-    Support, TensorId,
+    Attention, Device, Dim, ExpertMatMul, KvStore, PluginError, ProgramBuilder, Rope, RouterTopK, ScalarMax, Support,
+    TensorId,
 };
 
 /// Bytes from one operand to the next.
@@ -62,6 +69,26 @@ impl Row {
         })
     }
 
+    fn failed(device: &str, op: &str, why: &str) -> Row {
+        Row { device: device.to_owned(), op: op.to_owned(), result: Compared::Failed(why.to_owned()) }
+    }
+
+    /// What [`Row::to_json`] wrote; `None` for anything else.
+    fn from_json(device: &str, said: &Value) -> Option<Row> {
+        let text = |name: &str| said.get(name).and_then(Value::as_str);
+        // NaN is `null` in JSON.
+        let error = |name: &str| said.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        let errors = [error("precise_error"), error("normal_error")];
+        let why = || text("why").unwrap_or_default().to_owned();
+        let result = match text("result")? {
+            "right" => Compared::Within(errors),
+            "wrong" => Compared::Beyond(errors),
+            "not supported" => Compared::NotSupported(why()),
+            _ => Compared::Failed(why()),
+        };
+        Some(Row { device: device.to_owned(), op: text("op")?.to_owned(), result })
+    }
+
     fn is_wrong(&self) -> bool {
         matches!(self.result, Compared::Beyond(_) | Compared::Failed(_))
     }
@@ -88,38 +115,26 @@ pub(super) fn table(rows: &[Row]) -> String {
     out
 }
 
-/// Compares every device with the CPU plugin's plain kernels.
-pub(super) fn run(devices: &[Found], checks: &mut Vec<Check>) -> Vec<Row> {
-    let Some(cpu) = devices.iter().find(|found| found.plugin.name() == "cpu") else {
+/// Compares every device with the CPU plugin's plain kernels, each in a process of its own.
+pub(super) fn run(args: &DoctorArgs, devices: &[Found], checks: &mut Vec<Check>) -> Vec<Row> {
+    if !devices.iter().any(|found| found.plugin.name() == "cpu") {
         let none = Check::new("selftest", Level::Wrong, "there is no CPU plugin to compare with");
         checks.push(none.advise("`strata-setup --backend cpu` installs it"));
         return Vec::new();
-    };
-    let plain = DeviceOptions { variant: "scalar".to_owned(), ..DeviceOptions::default() };
-    let reference = match cpu.plugin.open_device(cpu.info.index, &plain) {
-        Ok(reference) => reference,
-        Err(error) => {
-            checks.push(Check::failed("selftest", "cpu", &strata_diag::Diagnostic::of(&error)));
-            return Vec::new();
-        }
-    };
+    }
     let mut rows = Vec::new();
     for found in devices {
         let name = format!("{} on {}", found.plugin.name(), found.info.name);
-        let device = match found.plugin.open_device(found.info.index, &DeviceOptions::default()) {
-            Ok(device) => device,
-            Err(error) => {
-                checks.push(Check::failed("selftest", &name, &strata_diag::Diagnostic::of(&error)));
-                continue;
+        match child::rows(args, &name, found.plugin.name(), found.info.index) {
+            Ok(of_device) => {
+                checks.push(summary(&name, &of_device));
+                rows.extend(of_device);
             }
-        };
-        let before = rows.len();
-        rows.extend(cases().into_iter().map(|case| Row {
-            device: name.clone(),
-            result: compared(case, &reference, &device),
-            op: case.name(),
-        }));
-        checks.push(summary(&name, &rows[before..]));
+            Err(why) => {
+                let check = Check::new("selftest", Level::Wrong, format!("{name}: the test could not begin"));
+                checks.push(check.detail(why).advise("compute on another device (`--backend cpu`)"));
+            }
+        }
     }
     rows
 }
@@ -139,6 +154,12 @@ enum Case {
     Embedding(StrataDType),
     MatMul(StrataDType),
     ExpertMatMul(StrataDType),
+    ExpertCombine,
+    Router,
+    /// Router, the chosen experts' products and their sum.
+    ExpertLayer,
+    GatherRows,
+    ArgMax,
     RmsNorm,
     L2Norm,
     Rope(StrataRopeStyle),
@@ -166,6 +187,16 @@ const FORMATS: &[(StrataDType, &[usize])] = &[
     (StrataDType::Q6K, &[208]),
     (StrataDType::IQ4NL, &[0]),
     (StrataDType::IQ4XS, &[0]),
+    (StrataDType::IQ2XXS, &[0]),
+    (StrataDType::IQ2XS, &[0]),
+    (StrataDType::IQ2S, &[0]),
+    (StrataDType::IQ3XXS, &[0]),
+    (StrataDType::IQ3S, &[0]),
+    (StrataDType::IQ1S, &[0]),
+    (StrataDType::IQ1M, &[]),
+    (StrataDType::MXFP4, &[]),
+    (StrataDType::F16, &[]),
+    (StrataDType::BF16, &[]),
 ];
 
 fn cases() -> Vec<Case> {
@@ -173,6 +204,7 @@ fn cases() -> Vec<Case> {
     cases.push(Case::MatMul(StrataDType::F32));
     cases.extend(FORMATS.iter().map(|(format, _)| Case::MatMul(*format)));
     cases.push(Case::ExpertMatMul(StrataDType::Q4K));
+    cases.extend([Case::ExpertCombine, Case::Router, Case::ExpertLayer, Case::GatherRows, Case::ArgMax]);
     cases.extend([Case::Rope(StrataRopeStyle::Norm), Case::Rope(StrataRopeStyle::Neox), Case::Attention, Case::Glu]);
     cases.extend([Case::Add, Case::Mul, Case::Scale, Case::Silu, Case::Softmax, Case::Copy]);
     cases
@@ -184,6 +216,10 @@ impl Case {
             Case::Embedding(format) => format!("embedding {}", format.name()),
             Case::MatMul(format) => format!("matrix product {}", format.name()),
             Case::ExpertMatMul(format) => format!("expert product {}", format.name()),
+            Case::ExpertCombine => "expert combine".to_owned(),
+            Case::ExpertLayer => "expert layer".to_owned(),
+            Case::GatherRows => "gather rows".to_owned(),
+            Case::ArgMax => "greatest of a row".to_owned(),
             Case::Rope(StrataRopeStyle::Norm) => "rope, neighbours".to_owned(),
             Case::Rope(StrataRopeStyle::Neox) => "rope, halves".to_owned(),
             other => format!("{other:?}").to_lowercase(),
@@ -198,6 +234,8 @@ struct Scene {
     work: Vec<(u64, Vec<u8>)>,
     weights: Vec<(u64, Vec<u8>)>,
     outputs: usize,
+    /// The result is whole numbers.
+    is_integer: bool,
     noise: u64,
 }
 
@@ -205,7 +243,14 @@ impl Scene {
     fn new(precise: bool) -> Scene {
         let max = ScalarMax { tokens: TOKENS as i64, outputs: 1, kv_length: PAGE as i64, position: PAGE as i64 };
         let builder = ProgramBuilder::new("selftest", max).precise(precise);
-        Scene { builder, work: Vec::new(), weights: Vec::new(), outputs: 0, noise: 0x9e37_79b9_7f4a_7c15 }
+        Scene {
+            builder,
+            work: Vec::new(),
+            weights: Vec::new(),
+            outputs: 0,
+            is_integer: false,
+            noise: 0x9e37_79b9_7f4a_7c15,
+        }
     }
 
     /// The same numbers at every run, on every device.
@@ -258,9 +303,25 @@ impl Scene {
                 let scale = 0x2000 | (self.next() >> 33) as u16 & 0x3ff;
                 block[*at..at + 2].copy_from_slice(&scale.to_le_bytes());
             }
+            self.odd_scales(dtype, &mut block);
             bytes.extend(block);
         }
         bytes
+    }
+
+    /// Formats whose scales are no half precision number at a place of their own.
+    fn odd_scales(&mut self, dtype: StrataDType, block: &mut [u8]) {
+        let small = (self.next() >> 33) as u16;
+        match dtype {
+            // A number between 1/8 and 1/4 of either sign.
+            StrataDType::F16 => block.copy_from_slice(&(0x3000 | small & 0x83ff).to_le_bytes()),
+            StrataDType::BF16 => block.copy_from_slice(&(0x3e00 | small & 0x807f).to_le_bytes()),
+            // An exponent: 2⁻⁷ or 2⁻⁶.
+            StrataDType::MXFP4 => block[0] = 120 + (small & 1) as u8,
+            // Its scale lies in the upper four bits of the last four words; these are the highest of them.
+            StrataDType::IQ1M => block[55] = 0x20 | block[55] & 0x0f,
+            _ => {}
+        }
     }
 
     fn output(&mut self, dims: &[Dim]) -> TensorId {
@@ -290,6 +351,28 @@ fn scene(case: Case, precise: bool) -> Scene {
             let w = scene.weight(format, &[K, M, EXPERTS]);
             let out = scene.output(&[Dim::Fixed(M), Dim::Fixed(CHOSEN), Dim::TOKENS]);
             scene.builder.expert_mat_mul(ExpertMatMul { out, w, x, ids, table: None });
+        }
+        Case::ExpertCombine => {
+            let x = scene.input(&[Dim::Fixed(K), Dim::Fixed(CHOSEN), Dim::TOKENS]);
+            let (weights, out) = (scene.input(&rows(CHOSEN)), scene.output(&rows(K)));
+            scene.builder.expert_combine(out, x, weights);
+        }
+        Case::Router => {
+            let weights = scene.output(&rows(CHOSEN));
+            router(&mut scene, weights);
+        }
+        Case::ExpertLayer => expert_layer(&mut scene),
+        Case::GatherRows => {
+            let (x, wanted) = (scene.input(&rows(K)), scene.ints(&[Dim::TOKENS], &[2, 0, 1]));
+            let out = scene.output(&rows(K));
+            scene.builder.gather_rows(out, x, wanted);
+        }
+        Case::ArgMax => {
+            let x = scene.input(&rows(K));
+            scene.outputs = TOKENS as usize;
+            scene.is_integer = true;
+            let out = scene.builder.tensor(StrataDType::I32, 0, OUT, &[Dim::TOKENS]);
+            scene.builder.arg_max(out, x);
         }
         Case::RmsNorm => {
             let ((out, x), w) = (out_like_x(&mut scene), scene.weight(StrataDType::F32, &[K]));
@@ -322,6 +405,36 @@ fn scene(case: Case, precise: bool) -> Scene {
         }
     }
     scene
+}
+
+/// Chooses experts by logits; returns their ids.
+fn router(scene: &mut Scene, weights: TensorId) -> TensorId {
+    let logits = scene.input(&[Dim::Fixed(EXPERTS), Dim::TOKENS]);
+    let chosen = [Dim::Fixed(CHOSEN), Dim::TOKENS];
+    let ids = scene.operand(StrataDType::I32, &chosen, Vec::new());
+    scene.builder.router_top_k(RouterTopK {
+        ids,
+        weights,
+        logits,
+        bias: None,
+        score: StrataRouterScore::Softmax,
+        normalise: Some(1e-6),
+        scale: 1.5,
+        groups: None,
+    });
+    ids
+}
+
+fn expert_layer(scene: &mut Scene) {
+    let weights = scene.operand(StrataDType::F32, &[Dim::Fixed(CHOSEN), Dim::TOKENS], Vec::new());
+    let ids = router(scene, weights);
+    let x = scene.input(&[Dim::Fixed(K), Dim::Fixed(1), Dim::TOKENS]);
+    let w = scene.weight(StrataDType::Q8_0, &[K, M, EXPERTS]);
+    let products = [Dim::Fixed(M), Dim::Fixed(CHOSEN), Dim::TOKENS];
+    let each = scene.operand(StrataDType::F32, &products, Vec::new());
+    scene.builder.expert_mat_mul(ExpertMatMul { out: each, w, x, ids, table: None });
+    let out = scene.output(&[Dim::Fixed(M), Dim::TOKENS]);
+    scene.builder.expert_combine(out, each, weights);
 }
 
 fn rope(scene: &mut Scene, style: StrataRopeStyle) {
@@ -410,7 +523,10 @@ fn computed(case: Case, device: &Device, precise: bool) -> Result<Result<Vec<f32
     device.synchronize()?;
     let mut out = vec![0_u8; scene.outputs * 4];
     work.read(OUT, &mut out)?;
-    Ok(Ok(out.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
+    let number = |bytes: &[u8; 4]| {
+        if scene.is_integer { i32::from_le_bytes(*bytes) as f32 } else { f32::from_le_bytes(*bytes) }
+    };
+    Ok(Ok(out.as_chunks::<4>().0.iter().map(number).collect()))
 }
 
 /// Greatest difference as a share of the greatest number; NaN when one of them is none.
