@@ -36,5 +36,6 @@ pub fn describe_library(
         size,
         libc_floor: None,
         driver_floor: None,
+        unproven: None,
     })
 }

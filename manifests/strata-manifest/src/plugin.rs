@@ -64,6 +64,9 @@ pub struct PluginDescriptor {
     /// Lowest driver version that it works with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_floor: Option<String>,
+    /// What it has not been run on, a sentence: `no AMD card has run this plugin`. Absent where it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven: Option<String>,
 }
 
 impl Document for PluginDescriptor {

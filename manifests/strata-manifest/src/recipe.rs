@@ -76,6 +76,9 @@ pub struct RecipePlugin {
     /// Lowest driver version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_floor: Option<String>,
+    /// What the plugin has not been run on, for its descriptor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven: Option<String>,
 }
 
 /// A part that is not a crate.

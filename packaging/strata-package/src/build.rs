@@ -197,6 +197,7 @@ fn descriptor(
     descriptor.cpu_arch.clone_from(&recipe.cpu_arch);
     descriptor.libc_floor.clone_from(&described.libc_floor);
     descriptor.driver_floor.clone_from(&plugin.driver_floor);
+    descriptor.unproven.clone_from(&plugin.unproven);
     Ok(Some(descriptor))
 }
 

@@ -4,8 +4,12 @@ use crate::workspace::{run, run_with, say};
 use std::process::Command;
 
 fn run_tests() -> anyhow::Result<()> {
-    let plugin = crate::stage::stage_test_plugin()?;
-    let environment = [("STRATA_TEST_PLUGIN_DIR", plugin.as_path())];
+    let plugin = crate::test_plugins::stage_test_plugins()?;
+    let software = plugin.join("hip/libamdhip64.so.7");
+    let mut environment = vec![("STRATA_TEST_PLUGIN_DIR", plugin.as_path())];
+    if software.exists() {
+        environment.push(("STRATA_TEST_HIP_LIBRARY", software.as_path()));
+    }
     let nextest = Command::new("cargo").args(["nextest", "--version"]).output().is_ok_and(|out| out.status.success());
     if nextest {
         // Nextest runs no doc tests; it comes last, so that its summary closes the output.

@@ -1,4 +1,4 @@
-//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|models|stage|dist|fuzz`.
+//! Automation that would otherwise be shell: `cargo xtask check|tidy|gen|models|stage|test-plugins|dist|fuzz`.
 
 mod check;
 mod dist;
@@ -7,6 +7,7 @@ mod generate;
 mod generate_header;
 mod models;
 mod stage;
+mod test_plugins;
 mod tidy;
 mod workspace;
 
@@ -42,6 +43,9 @@ enum Task {
     Dist(dist::DistArgs),
     /// Run the fuzz targets for a while from seeds, and say how many inputs were tried.
     Fuzz(fuzz::FuzzArgs),
+    /// Build the plugins that tests run with, and the software HIP device; print their folder, which
+    /// `STRATA_TEST_PLUGIN_DIR` then names. Compiling kernels takes minutes the first time.
+    TestPlugins,
     /// Build and lay out a local prefix: program, plugin with descriptor, receipt.
     Stage {
         /// The prefix; an earlier stage there is replaced.
@@ -64,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Task::Models { names } => models::run_models(&names),
         Task::Dist(args) => dist::run_dist(&args),
         Task::Fuzz(args) => fuzz::run_fuzz(&args),
+        Task::TestPlugins => test_plugins::run_test_plugins(),
         Task::Stage { prefix, dev, model } => stage::run_stage(&prefix, dev, &model),
     }
 }

@@ -37,8 +37,7 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     }
     for plugin in &gpu_plugins {
         let targets: Vec<&str> = plugin.targets.iter().map(String::as_str).collect();
-        let library = format!("lib{}.so", plugin.package.replace('-', "_"));
-        plugins.push(stage.add_plugin(&built, plugin.name, plugin.kind, &library, &targets)?);
+        plugins.push(stage.add_plugin(&built, plugin.name, plugin.kind, &plugin.library(), &targets)?);
     }
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         stage.add(&root().join(licence), &format!("share/doc/strata/{licence}"), 0o644)?;
@@ -57,15 +56,27 @@ pub(crate) fn run_stage(prefix: &Path, dev: bool, models: &[String]) -> anyhow::
     Ok(())
 }
 
-/// A plugin that needs a compiler for its kernels; without one there are no targets.
-struct GpuPlugin {
-    name: &'static str,
-    package: &'static str,
-    kind: BackendKind,
-    targets: Vec<String>,
+/// What the descriptor of a plugin says that has not run on any card.
+pub(crate) fn unproven(kind: BackendKind) -> Option<String> {
+    (kind == BackendKind::Hip).then(|| "no AMD card has run this plugin".to_owned())
 }
 
-fn gpu_plugins() -> [GpuPlugin; 3] {
+/// A plugin that needs a compiler for its kernels; without one there are no targets.
+pub(crate) struct GpuPlugin {
+    pub(crate) name: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) kind: BackendKind,
+    pub(crate) targets: Vec<String>,
+}
+
+impl GpuPlugin {
+    /// File name of the built library.
+    pub(crate) fn library(&self) -> String {
+        format!("lib{}.so", self.package.replace('-', "_"))
+    }
+}
+
+pub(crate) fn gpu_plugins() -> [GpuPlugin; 3] {
     use strata_kernel_build::{HIP_GFX906_TARGETS, HIP_RX7900_TARGETS, cuda_target_names, hip_target_names};
     [
         GpuPlugin {
@@ -89,21 +100,6 @@ fn gpu_plugins() -> [GpuPlugin; 3] {
     ]
 }
 
-/// Builds the CPU plugin as tests are built and lays it with its descriptor into a folder of the
-/// target directory: what `STRATA_TEST_PLUGIN_DIR` names, so that no test has to build.
-pub(crate) fn stage_test_plugin() -> anyhow::Result<PathBuf> {
-    run("cargo", &["build", "--package", "strata-backend-cpu"])?;
-    let target = target_directory()?;
-    let folder = target.join("test-plugin");
-    fs_err::create_dir_all(&folder)?;
-    let library = folder.join("libstrata_backend_cpu.so");
-    fs_err::copy(target.join("debug/libstrata_backend_cpu.so"), &library)?;
-    let targets = [std::env::consts::ARCH];
-    let descriptor = strata_plugin_host::describe_library(&library, "cpu", BackendKind::Cpu, &targets)?;
-    descriptor.write(&folder.join("cpu.plugin.json"))?;
-    Ok(folder)
-}
-
 /// A sibling of the prefix, cleared of what a killed run left.
 fn beside(prefix: &Path, word: &str) -> anyhow::Result<PathBuf> {
     let name = prefix.file_name().context("the prefix needs a name")?.to_string_lossy().into_owned();
@@ -114,7 +110,7 @@ fn beside(prefix: &Path, word: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-fn target_directory() -> anyhow::Result<PathBuf> {
+pub(crate) fn target_directory() -> anyhow::Result<PathBuf> {
     let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec()?;
     Ok(metadata.target_directory.into_std_path_buf())
 }
@@ -152,7 +148,8 @@ impl Stage {
         let folder = format!("lib/strata/{name}");
         self.add(&built.join(library), &format!("{folder}/{library}"), 0o755)?;
         let library = self.root.join(&folder).join(library);
-        let descriptor = strata_plugin_host::describe_library(&library, name, kind, targets)?;
+        let mut descriptor = strata_plugin_host::describe_library(&library, name, kind, targets)?;
+        descriptor.unproven = unproven(kind);
         let path = format!("{folder}/{name}.plugin.json");
         descriptor.write(&self.root.join(&path))?;
         self.list(&path, 0o644)?;

@@ -87,6 +87,7 @@ impl Folder {
             size: bytes.len() as u64,
             libc_floor: None,
             driver_floor: None,
+            unproven: None,
         };
         change(&mut descriptor);
         descriptor.write(&self.descriptor()).unwrap();

@@ -8,6 +8,7 @@ mod chat;
 mod completions;
 mod doctor;
 mod errors;
+mod hip;
 mod hostile;
 mod nvml;
 mod package;

@@ -96,6 +96,7 @@ pub(crate) fn engine(version: &str, backend: &'static str, gpu_targets: &[&'stat
         size: library.len() as u64,
         libc_floor: None,
         driver_floor: None,
+        unproven: None,
     };
     let folder = format!("lib/strata/{backend}");
     let plain = FileMode::Plain;

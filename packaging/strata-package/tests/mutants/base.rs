@@ -86,6 +86,7 @@ fn describe(facts: &PluginFacts<'_>) -> Result<PluginDescriptor, PackageError> {
         size: bytes.len() as u64,
         libc_floor: None,
         driver_floor: None,
+        unproven: None,
     })
 }
 
