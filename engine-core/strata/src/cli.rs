@@ -138,7 +138,7 @@ pub(crate) struct EngineArgs {
     /// What computes. `auto` takes the best that works and says so; a named one is never replaced by another.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto, help_heading = "Backend")]
     pub(crate) backend: BackendArg,
-    /// Choose among several devices by the identity that `--backend-report` prints.
+    /// Choose among several devices: by PCI address, UUID (`GPU-…`) or `unique_id`.
     #[arg(long, value_name = "UID", help_heading = "Backend")]
     pub(crate) device: Option<String>,
     /// Print the whole reasoning behind the choice of backend, then go on.
