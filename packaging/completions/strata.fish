@@ -50,7 +50,7 @@ complete -c strata -n "__fish_strata_using_subcommand run" -l backend -d 'What c
 cpu\t''
 cuda\t''
 hip\t''"
-complete -c strata -n "__fish_strata_using_subcommand run" -l device -d 'Choose among several devices by the identity that `--backend-report` prints' -r
+complete -c strata -n "__fish_strata_using_subcommand run" -l device -d 'Choose among several devices: by PCI address, UUID (`GPU-…`) or `unique_id`' -r
 complete -c strata -n "__fish_strata_using_subcommand run" -l plugin -d 'Use the plugin of this descriptor file instead of the installed ones. May be given several times' -r -F
 complete -c strata -n "__fish_strata_using_subcommand run" -l variant -d 'Kernel variant of the plugin (`scalar`, `avx2`, …); default: the best that the device has' -r
 complete -c strata -n "__fish_strata_using_subcommand run" -l threads -d 'CPU threads; default: one per usable physical core' -r
@@ -85,7 +85,7 @@ complete -c strata -n "__fish_strata_using_subcommand chat" -l backend -d 'What 
 cpu\t''
 cuda\t''
 hip\t''"
-complete -c strata -n "__fish_strata_using_subcommand chat" -l device -d 'Choose among several devices by the identity that `--backend-report` prints' -r
+complete -c strata -n "__fish_strata_using_subcommand chat" -l device -d 'Choose among several devices: by PCI address, UUID (`GPU-…`) or `unique_id`' -r
 complete -c strata -n "__fish_strata_using_subcommand chat" -l plugin -d 'Use the plugin of this descriptor file instead of the installed ones. May be given several times' -r -F
 complete -c strata -n "__fish_strata_using_subcommand chat" -l variant -d 'Kernel variant of the plugin (`scalar`, `avx2`, …); default: the best that the device has' -r
 complete -c strata -n "__fish_strata_using_subcommand chat" -l threads -d 'CPU threads; default: one per usable physical core' -r
@@ -132,7 +132,7 @@ complete -c strata -n "__fish_strata_using_subcommand serve" -l backend -d 'What
 cpu\t''
 cuda\t''
 hip\t''"
-complete -c strata -n "__fish_strata_using_subcommand serve" -l device -d 'Choose among several devices by the identity that `--backend-report` prints' -r
+complete -c strata -n "__fish_strata_using_subcommand serve" -l device -d 'Choose among several devices: by PCI address, UUID (`GPU-…`) or `unique_id`' -r
 complete -c strata -n "__fish_strata_using_subcommand serve" -l plugin -d 'Use the plugin of this descriptor file instead of the installed ones. May be given several times' -r -F
 complete -c strata -n "__fish_strata_using_subcommand serve" -l variant -d 'Kernel variant of the plugin (`scalar`, `avx2`, …); default: the best that the device has' -r
 complete -c strata -n "__fish_strata_using_subcommand serve" -l threads -d 'CPU threads; default: one per usable physical core' -r
@@ -171,7 +171,7 @@ complete -c strata -n "__fish_strata_using_subcommand eval" -l backend -d 'What 
 cpu\t''
 cuda\t''
 hip\t''"
-complete -c strata -n "__fish_strata_using_subcommand eval" -l device -d 'Choose among several devices by the identity that `--backend-report` prints' -r
+complete -c strata -n "__fish_strata_using_subcommand eval" -l device -d 'Choose among several devices: by PCI address, UUID (`GPU-…`) or `unique_id`' -r
 complete -c strata -n "__fish_strata_using_subcommand eval" -l plugin -d 'Use the plugin of this descriptor file instead of the installed ones. May be given several times' -r -F
 complete -c strata -n "__fish_strata_using_subcommand eval" -l variant -d 'Kernel variant of the plugin (`scalar`, `avx2`, …); default: the best that the device has' -r
 complete -c strata -n "__fish_strata_using_subcommand eval" -l threads -d 'CPU threads; default: one per usable physical core' -r
@@ -198,7 +198,7 @@ complete -c strata -n "__fish_strata_using_subcommand bench" -l backend -d 'What
 cpu\t''
 cuda\t''
 hip\t''"
-complete -c strata -n "__fish_strata_using_subcommand bench" -l device -d 'Choose among several devices by the identity that `--backend-report` prints' -r
+complete -c strata -n "__fish_strata_using_subcommand bench" -l device -d 'Choose among several devices: by PCI address, UUID (`GPU-…`) or `unique_id`' -r
 complete -c strata -n "__fish_strata_using_subcommand bench" -l plugin -d 'Use the plugin of this descriptor file instead of the installed ones. May be given several times' -r -F
 complete -c strata -n "__fish_strata_using_subcommand bench" -l variant -d 'Kernel variant of the plugin (`scalar`, `avx2`, …); default: the best that the device has' -r
 complete -c strata -n "__fish_strata_using_subcommand bench" -l threads -d 'CPU threads; default: one per usable physical core' -r
