@@ -23,6 +23,25 @@ struct RouterArgs {
     float least;
 };
 
+// A number whose order is that of the float; 0 for a NaN. Both zeros are one.
+DEVICE u32 key_of(float x) {
+    u32 bits = bits_of(x + 0.0f);
+    return x == x ? (bits >> 31 ? ~bits : bits | 0x80000000u) : 0;
+}
+// Greatest over 32 lanes.
+DEVICE u32 group_most(u32 x) {
+#if defined(STRATA_PTX)
+    asm("redux.sync.max.u32 %0, %0, 0xffffffff;" : "+r"(x));
+    return x;
+#else
+    for (u32 mask = 16; mask > 0; mask /= 2) {
+        u32 other = (u32)shfl_xor_i((i32)x, mask);
+        x = other > x ? other : x;
+    }
+    return x;
+#endif
+}
+
 KERNEL LAUNCH_BOUNDS(32, 1) router(RouterArgs args) {
     grid_release();
     grid_wait();
@@ -82,7 +101,34 @@ KERNEL LAUNCH_BOUNDS(32, 1) router(RouterArgs args) {
     float *weights = (float *)((char *)args.weights + args.weights_nb * t);
     float total = 0;
     float chosen_greatest = none;
-    for (i32 round = 0; round < args.k; round++) {
+    // Few enough experts stay in registers, as keys that compare like the scores; 0: chosen, or not a number.
+    const bool few = n <= 8 * LANES;
+    u32 keys[8];
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) {
+        u32 i = lane() + LANES * j;
+        keys[j] = few && i < n ? key_of(biased[i]) : 0;
+    }
+    for (i32 round = 0; few && round < args.k; round++) {
+        u32 best = 0;
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) best = keys[j] > best ? keys[j] : best;
+        best = group_most(best);
+        u32 mine = 0;
+        // The lowest place is the greatest of its complement.
+#pragma unroll
+        for (u32 j = 8; j-- > 0;) mine = best > 0 && keys[j] == best ? ~(lane() + LANES * j) : mine;
+        i32 place = best > 0 ? (i32)~group_most(mine) : round < (i32)n ? round : 0;
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) keys[j] = (u32)place == lane() + LANES * j ? 0 : keys[j];
+        float w = score[place];
+        if (round == 0) chosen_greatest = w;
+        if (args.score == 1) w = exp_of(w - chosen_greatest);
+        total += w;
+        if (tid() == 0) ids[round] = place, chosen[round] = w;
+    }
+    barrier();
+    for (i32 round = 0; !few && round < args.k; round++) {
         float best = none;
         i32 place = 0x7fffffff;
         for (u32 i = lane(); i < n; i += LANES) {

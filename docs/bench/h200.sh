@@ -9,7 +9,7 @@
 set -u
 prefix=$1 conform=$2 tools=$3 tokenizer=$4 work=$5 out=$6
 shift 6
-sections=${*:-card models conform selftest auto speed exact greedy start fresh batch sanitizer}
+sections=${*:-card models conform selftest auto speed exact greedy start fresh profile sanitizer}
 strata=$prefix/bin/strata
 mkdir -p "$work" "$out"
 
@@ -80,10 +80,14 @@ PY
         done >"$out/start.txt" 2>&1
         ;;
     fresh)
-        for i in $(seq 24); do
-            "$strata" run "$work/q05.gguf" "The capital of France is" --raw --temperature 0 -n 128 --json 2>/dev/null |
-                python3 -c 'import json,sys; r=json.load(sys.stdin); print({k: v for k, v in r.items() if k not in ("text", "tokens", "answer")})'
-        done >"$out/fresh.txt" 2>&1
+        says python3 "$(dirname "$0")/fresh_starts.py" "$strata" "$work/q05.gguf" 24 >"$out/fresh.txt"
+        ;;
+    profile)
+        for model in q05 q7 q30; do
+            [ -s "$work/$model.gguf" ] || continue
+            ncu --clock-control none --metrics gpu__time_duration.sum --target-processes all --csv --log-file "$out/ncu-$model.csv" \
+                "$strata" bench "$work/$model.gguf" --prompt-tokens 4096 --decode-tokens 1 --runs 1 >"$out/ncu-$model.txt" 2>&1
+        done
         ;;
     sanitizer)
         says timeout "${SANITIZER_SECONDS:-100}" compute-sanitizer --target-processes all --print-limit 20 "$conform" \

@@ -30,9 +30,8 @@ const TILE_THREADS: u32 = 256;
 const MOST_STAGES: u64 = 4;
 /// What a decode block of 128 and of 256 work-items may fetch into, bytes, so that several fit a multiprocessor.
 const MOST_ROOM: [u64; 2] = [50 << 10, 100 << 10];
-/// The same of blocks that take tile after tile, of which three fit a multiprocessor.
-const LASTING_ROOM: u64 = 74 << 10;
-const LASTING_BLOCKS: u64 = 3;
+/// Blocks a multiprocessor that take tile after tile.
+const LASTING_BLOCKS: u64 = 4;
 /// What the kernels have of shared memory beside the dynamic part, at most.
 const STATIC_SHARED: u32 = 512;
 
@@ -78,11 +77,7 @@ impl Format {
     fn geometry(self, n_tiles: u64, (slots, lasts): (u64, bool), chunks: u64, columns: u64, units: u64) -> Geometry {
         let lasting = lasts && n_tiles >= 4 * units;
         let wide = n_tiles < 4 * units && slots * chunks > 4;
-        let (n_warps, most) = match (lasting, wide) {
-            (true, _) => (4, LASTING_ROOM),
-            (_, true) => (8, MOST_ROOM[1]),
-            _ => (4, MOST_ROOM[0]),
-        };
+        let (n_warps, most) = if wide { (8, MOST_ROOM[1]) } else { (4, MOST_ROOM[0]) };
         let row_bytes = |group: u64| {
             let odd = if self.align < 16 { 16 } else { 0 };
             // An odd number of 64 bytes: eight rows by 64 bytes touch every bank once.
@@ -91,8 +86,8 @@ impl Format {
         };
         let fits = |group: u64, n_stages: u64| n_warps * n_stages * 16 * row_bytes(group) <= most;
         let rounds = |group: u64| (slots * chunks.div_ceil(group)).div_ceil(n_warps);
-        // Two stages where there is more than one round, the next tile's included.
-        let wanted = |group: u64| if lasting { 2 } else { rounds(group).min(2) };
+        // Two stages where there is more than one round; of blocks that last the others fetch meanwhile.
+        let wanted = |group: u64| if lasting { 1 } else { rounds(group).min(2) };
         let share = (slots * chunks).div_ceil(n_warps).min(chunks).clamp(1, 4);
         let group = (1..=share).rev().find(|group| fits(*group, wanted(*group))).unwrap_or(1);
         let most_stages = if lasting { MOST_STAGES } else { rounds(group).min(MOST_STAGES) };
