@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A repository, and who may have it.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +26,8 @@ pub struct Repository {
     pub terms: bool,
     /// Entries in a page of a listing; 0: all.
     pub page: usize,
+    /// The store sends so many bytes a pause of this length.
+    pub drip: Option<(usize, Duration)>,
     /// How many requests a signed address is good for; 0: any number.
     pub uses: u64,
 }
@@ -127,10 +130,11 @@ fn stored(repository: &Repository, signatures: &Signatures, asked: &Asked) -> Re
     };
     // The store has tags of its own, which are not those of the hub.
     let etag = format!("\"store-{}\"", &name[..16]);
-    match asked.range {
+    let reply = match asked.range {
         Some((first, last)) => part_of(bytes, first, last, Some(&etag)),
         None => whole(bytes, Some(&etag)),
-    }
+    };
+    Reply { drip: repository.drip, ..reply }
 }
 
 struct Pages<'a> {
