@@ -1,8 +1,9 @@
 //! Servers that give no parts: the whole file in one go, and again from its start after a break.
 
+use crate::answer::validator;
 use crate::client::{Line, chain, host};
 use crate::job::{Brought, End, FIRST_PAUSE, Job, or_cancel};
-use crate::journal::Identity;
+use crate::journal::{Identity, Journal, Validator};
 use crate::parts::{Pace, Summing};
 use crate::running::Running;
 use crate::{FetchError, place};
@@ -34,15 +35,32 @@ impl Job<'_> {
             let folder = place::folder_of(&self.request.to);
             place::room(folder, length.or(self.resolved.size).unwrap_or(0))?;
             self.observer.file(&self.request.name, 0, length.or(self.resolved.size));
+            let theirs = validator(&response);
             match self.stream_whole(line, response, length, &mut best)? {
                 Streamed::All(brought) if brought.size == 0 && self.resolved.size != Some(0) => {
                     self.clear();
                     return Err(self.page(from, "nothing at all".to_owned()));
                 }
-                Streamed::All(brought) => return Ok(brought),
+                Streamed::All(brought) => {
+                    self.keep(&brought, theirs).map_err(|error| self.disk(error))?;
+                    return Ok(brought);
+                }
                 Streamed::Broke(why) => self.wait(&why, None, &mut pause, 0)?,
             }
         }
+    }
+
+    /// All is there: a run that ends before it has its name is to fetch none of it again.
+    fn keep(&self, brought: &Brought, theirs: Option<String>) -> std::io::Result<()> {
+        let (size, chunk, sha256) = (brought.size, self.settings.chunk, self.resolved.sha256);
+        let mut journal = Journal::create(&self.lock.journal, Identity { size, chunk, sha256 })?;
+        if let Some(text) = theirs {
+            journal.record_validator(Validator { source: self.resolved.source.clone(), text })?;
+        }
+        for (index, crc) in (0..).zip(&brought.sums) {
+            journal.record(index, *crc)?;
+        }
+        Ok(())
     }
 
     fn stream_whole(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use strata_diag::Diagnose;
 use strata_faultd::scenario::{Playing, body};
-use strata_fetch::{FetchError, Request};
+use strata_fetch::{CancelFlag, FetchError, Fetcher, Observer, Request};
 
 const SHORT: Duration = Duration::from_millis(400);
 
@@ -69,6 +69,38 @@ fn a_416_means_what_the_numbers_say() {
         let play = Play::of(path).unwrap();
         play.playing.set_phase(2);
         assert_eq!(fetch(settings(SHORT), &play.request()).unwrap().sha256, digest(&v1()), "{path}");
+    }
+}
+
+/// Puts a folder in the place of the file when the last byte is there, so that the run ends before the rename.
+struct InTheWay(PathBuf);
+
+impl Observer for InTheWay {
+    fn advance(&self, _name: &str, done: u64) {
+        if done == 100_000 {
+            let _ = fs_err::create_dir(&self.0);
+        }
+    }
+}
+
+#[test]
+fn a_complete_part_is_hashed_and_named_without_another_byte() {
+    for path in ["b04-416-when-complete/with-range.json", "b04-416-when-complete/bare.json"] {
+        let Some(play) = Play::of(path) else { return };
+        let fetcher = Fetcher::new(settings(SHORT)).unwrap();
+        let stopped = fetcher.fetch(&[play.request()], &InTheWay(play.to()), &CancelFlag::default());
+        assert_eq!(stopped.unwrap_err().code().id, "S0606", "{path}");
+        fs_err::remove_dir(play.to()).unwrap();
+        play.playing.set_phase(2);
+        let (before, asked) = {
+            let server = play.playing.server("origin").unwrap();
+            (server.sent(), server.requests().len())
+        };
+        let got = fetch(settings(SHORT), &play.request()).unwrap();
+        let server = play.playing.server("origin").unwrap();
+        assert_eq!((server.sent() - before, server.requests().len() - asked), (0, 0), "{path}");
+        assert_eq!((got.sha256, content(&play.to()) == v1()), (digest(&v1()), true), "{path}");
+        assert_eq!(names(play.folder.path()), ["model.gguf"], "{path}");
     }
 }
 
