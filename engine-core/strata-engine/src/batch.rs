@@ -179,7 +179,7 @@ pub fn check_request(engine: &Engine, prompt: &[u32], sampling: &SamplerSettings
     if prompt.len() as u64 >= engine.context() {
         return Err(EngineError::ContextExceeded { tokens: prompt.len() as u64, context: engine.context() });
     }
-    sampling.check()
+    sampling.check_for(vocabulary)
 }
 
 impl Scheduler {

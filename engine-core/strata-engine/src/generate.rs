@@ -131,6 +131,7 @@ pub fn generate_within(
     constraint: Option<&mut dyn Constraint>,
     on_piece: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
 ) -> Result<Finished, EngineError> {
+    sampling.check_for(session.n_vocab())?;
     let mut chooser = Chooser { sampler: Sampler::new(sampling, prompt)?, constraint, masked: Vec::new() };
     let prompt_stats = session.prompt(prompt)?;
     let start = Instant::now();

@@ -92,6 +92,15 @@ impl SamplerSettings {
             None => Ok(()),
         }
     }
+
+    /// The same, and refuses a bias of a token that a model of so many does not have.
+    pub(crate) fn check_for(&self, vocabulary: u64) -> Result<(), EngineError> {
+        self.check()?;
+        match self.logit_bias.iter().find(|(token, _)| u64::from(*token) >= vocabulary) {
+            Some((token, _)) => Err(EngineError::UnknownToken { token: *token, vocabulary }),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

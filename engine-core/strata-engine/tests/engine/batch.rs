@@ -451,6 +451,8 @@ fn what_cannot_be_answered_is_refused_with_the_numbers_before_any_work() {
     assert!(matches!(error, EngineError::ContextExceeded { tokens: 128, context: 128 }), "{error}");
     assert_eq!(refused(&[], greedy.clone()).code(), engine::EMPTY_PROMPT);
     assert_eq!(refused(&[VOCAB as u32], greedy.clone()).code(), text::UNKNOWN_TOKEN);
+    let bias = SamplerSettings { logit_bias: vec![(3, 1.0), (VOCAB as u32, 1.0)], ..greedy.clone() };
+    assert_eq!(refused(&tokens(3, 1), bias).code(), text::UNKNOWN_TOKEN);
     let hot = SamplerSettings { temperature: f32::NAN, ..greedy };
     assert_eq!(refused(&tokens(3, 1), hot).code(), engine::BAD_SAMPLING);
     // One is answered and two wait; the next is one too many.

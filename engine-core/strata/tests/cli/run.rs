@@ -173,3 +173,10 @@ fn an_answer_keeps_to_a_rule() {
     let mut run = strata_with_plugin("run");
     refused(run.arg(&model).arg(question).arg("--json-schema").arg(no_json), 1, "S0005");
 }
+
+#[test]
+fn a_bias_of_a_token_that_the_model_does_not_have_is_refused() {
+    let Some(model) = model(SMOLLM2) else { return };
+    let mut run = strata_with_plugin("run");
+    refused(run.arg(&model).args(["Hello", "--logit-bias", "49152=1"]), 1, "S0206");
+}
