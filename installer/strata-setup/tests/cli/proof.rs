@@ -69,6 +69,7 @@ fn packages(strata: &Path, library: Vec<u8>) -> Vec<Package> {
         size: library.len() as u64,
         libc_floor: None,
         driver_floor: None,
+        unproven: None,
     };
     let files = vec![
         ("lib/strata/cpu/plugin.so".to_owned(), library, FileMode::Executable, Role::Data),
