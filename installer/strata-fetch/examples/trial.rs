@@ -183,10 +183,11 @@ fn traced(url: &str, to: &Path, server: &Faultd) {
     let log = to.with_extension("strace");
     let mut command = Command::new("strace");
     command.args(["-f", "-y", "-e", "trace=read,pread64,preadv,mmap,recvfrom,connect", "-o"]).arg(&log);
-    let traced = command.arg(engine()).arg(url).arg(to).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let Ok(mut traced) = traced else { return println!("skipped: no strace") };
-    std::thread::sleep(Duration::from_secs(5));
-    traced.kill().unwrap();
+    // Who kills strace leaves what it traces alive, so the engine is ended from inside.
+    command.args(["timeout", "--signal=KILL", "5"]).arg(engine()).arg(url).arg(to);
+    let Ok(mut traced) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+        return println!("skipped: no strace");
+    };
     traced.wait().unwrap();
     let text = fs_err::read_to_string(&log).unwrap();
     let lines: Vec<&str> = text.lines().collect();
