@@ -22,7 +22,10 @@ const UNSAFE: &[(&str, &str)] = &[
     ("engine-core/strata-model/src/gguf/mapping", "memory-mapping a model, outliving its shrinking"),
     ("backends/strata-backend-sdk/", "the exported C functions"),
     ("backends/strata-backend-cpu/src/simd/", "SIMD intrinsics"),
-    ("backends/strata-backend-cpu/benches/matmul/peak.rs", "instructions chosen by variant, and assembly that keeps the optimiser out"),
+    (
+        "backends/strata-backend-cpu/benches/matmul/peak.rs",
+        "instructions chosen by variant, and assembly that keeps the optimiser out",
+    ),
     ("backends/strata-backend-cpu/benches/matmul/simd.rs", "the plain read that the benchmark compares with"),
     ("backends/strata-backend-cpu/tests/entry.rs", "calls through the plugin's own C table"),
     ("backends/strata-backend-cpu/src/memory.rs", "raw buffers as slices"),
