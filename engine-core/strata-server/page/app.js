@@ -142,7 +142,7 @@ function messageNode(message, index) {
     summary.textContent = "Reasoning";
     details.append(summary, document.createElement("div"));
     node.append(details);
-    tools.append(button("Regenerate", "Answer this again", () => regenerate(index)));
+    tools.append(button("Regenerate", "Regenerate this answer", () => regenerate(index)));
     const timed = document.createElement("span");
     timed.className = "timing";
     tools.append(timed);

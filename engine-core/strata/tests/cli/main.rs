@@ -15,6 +15,7 @@ mod package;
 mod ps;
 mod reference;
 mod run;
+mod serve;
 mod support;
 mod verify;
 mod verify_laws;
