@@ -1,7 +1,7 @@
 // Attention over an f16 cache by tensor cores: split over the context for short steps, tiled for long ones, with the same bits.
 //
 // Computes: Attention of the ABI in default mode; q and the shares are rounded to halves, which the ABI allows there. Pages hold a
-// multiple of 64 cells; heads of 64, 128 or 256 elements, keys and values alike. NVIDIA only: mma.sync of sm_80.
+// multiple of 64 cells; heads of 64, 128 or 256 elements, keys and values alike. NVIDIA only: mma.sync of 8.0 (from sm_80).
 // Launch: `split`: grid (chunks of 64 positions, kv heads, groups of rows), 128 threads; `merge`: grid (query heads, tokens), D threads;
 // `tiled`: grid (row tiles of 64, kv heads), 128 threads. A row is a query head of a token; rows of one kv head share its keys.
 // Order: each chunk of 64 positions is a whole of its own (its greatest logit, its sum in four runs of 16, its values in four steps of

@@ -1,4 +1,4 @@
-// Rounding of activations to records of halves: alone, behind a gated unit, behind a norm. Empty for AMD.
+// Rounding of activations to records of halves: alone, behind a gated unit, behind a norm. NVIDIA (from sm_80); empty for AMD.
 //
 // Computes: records (halves.h) of rows of floats, [chunk of 256][row]. `halves_round` of x, `halves_gated` of act(gate) · up,
 // `norm_halves_*` of the row (+ the residual sum before it) normed by its root mean square and weighted, like norm_q8 of norm.cu.

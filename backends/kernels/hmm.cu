@@ -1,4 +1,4 @@
-// Long runs over halves for the formats of halves.h: see hmm.h. Empty for AMD.
+// Long runs over halves for the formats of halves.h: see hmm.h. NVIDIA (from sm_80); empty for AMD.
 #include "hmm.h"
 
 #if !defined(STRATA_AMD)

@@ -1,4 +1,4 @@
-// Decode products over halves for the formats of halves.h: see hmv.h. Empty for AMD.
+// Decode products over halves for the formats of halves.h: see hmv.h. NVIDIA (from sm_80); empty for AMD.
 #include "hmv.h"
 
 #if !defined(STRATA_AMD)

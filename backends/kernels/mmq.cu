@@ -1,4 +1,4 @@
-// Products of many columns on NVIDIA's tensor cores, for every quantised format: see mmq.h. Empty for AMD.
+// Products of many columns on NVIDIA's tensor cores, for every quantised format: see mmq.h. NVIDIA (from sm_80); empty for AMD.
 // GEOMETRY mmq_* rows=128 cols=64 block=256 shared=106576
 // GEOMETRY moeq_* rows=128 cols=64 block=256 shared=106576
 #include "mmq.h"

@@ -332,22 +332,26 @@ DEVICE u32 shared_address(const void* p) {
     return out;
 }
 #endif
+// Copies that go on by themselves: NVIDIA's from compute capability 8.0 on. Elsewhere a copy is done when it is asked for.
+#if !defined(STRATA_AMD) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
+#define STRATA_ASYNC_COPY 1
+#endif
 // Starts a copy of 16 bytes, both addresses aligned to 16, from global to shared memory.
 DEVICE void copy16_async(void* to, const void* from) {
-#if defined(STRATA_AMD)
+#if !defined(STRATA_ASYNC_COPY)
     *(u32x4*)to = *(const u32x4*)from;
 #else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 #endif
 }
 DEVICE void copy_commit() {
-#if !defined(STRATA_AMD)
+#if defined(STRATA_ASYNC_COPY)
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 // Waits until at most N of this work-item's committed groups are still under way.
 template <int N> DEVICE void copy_wait() {
-#if !defined(STRATA_AMD)
+#if defined(STRATA_ASYNC_COPY)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }

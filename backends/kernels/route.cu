@@ -30,7 +30,7 @@ DEVICE u32 key_of(float x) {
 }
 // Greatest over 32 lanes.
 DEVICE u32 group_most(u32 x) {
-#if defined(STRATA_PTX)
+#if defined(STRATA_PTX) && __CUDA_ARCH__ >= 800
     asm("redux.sync.max.u32 %0, %0, 0xffffffff;" : "+r"(x));
     return x;
 #else

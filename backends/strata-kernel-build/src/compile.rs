@@ -93,11 +93,14 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
     let name = source.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let mut module = Module { name, entries: Vec::new(), images: Vec::new() };
     let inputs = inputs(recipe.sources, source)?;
-    let alone = for_one_architecture(&fs_err::read_to_string(source).map_err(|error| error.to_string())?);
-    let targets: Vec<&Target> = match &alone {
+    let cards = cards(&fs_err::read_to_string(source).map_err(|error| error.to_string())?);
+    let targets: Vec<&Target> = match &cards {
+        Cards::All => recipe.targets.iter().collect(),
+        Cards::From(least) => recipe.targets.iter().filter(|target| number(target.arch) >= *least).collect(),
         // Of the same kind as what the plugin is for, or not for it at all.
-        Some(own) => recipe.targets.iter().filter(|target| own.arch.starts_with(target.arch)).map(|_| own).collect(),
-        None => recipe.targets.iter().collect(),
+        Cards::One(own) => {
+            recipe.targets.iter().filter(|target| own.arch.starts_with(target.arch)).map(|_| own).collect()
+        }
     };
     for target in targets {
         let extension = if target.kind == TargetKind::CodeObject { "hsaco" } else { "ptx" };
@@ -122,9 +125,9 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
         };
         module.images.push((said, out));
     }
-    let machines: Vec<&str> = match &alone {
-        Some(own) => vec![own.arch],
-        None => recipe.cubins.to_vec(),
+    let machines: Vec<&str> = match &cards {
+        Cards::One(own) => vec![own.arch],
+        _ => recipe.cubins.to_vec(),
     };
     if let Some(ptxas) = ptxas {
         assemble(recipe.out, &machines, ptxas, &mut module)?;
@@ -132,10 +135,32 @@ fn one(recipe: &Recipe<'_>, source: &Path, clang: &Path, ptxas: Option<&Path>) -
     Ok(module)
 }
 
-/// The one architecture that a source is for, when it says so: instructions that only `sm_90a` has.
-fn for_one_architecture(text: &str) -> Option<Target> {
-    let names = |line: &str| line.starts_with("//") && line.contains("(sm_90a)");
-    text.lines().any(names).then_some(Target { arch: "sm_90a", kind: TargetKind::Ptx(80) })
+/// NVIDIA's cards that a source is for, as a comment of its says. AMD's objects of a source for NVIDIA are empty.
+#[derive(Debug, PartialEq, Eq)]
+enum Cards {
+    All,
+    /// `(from sm_80)`: instructions that older ones lack.
+    From(u32),
+    /// `(sm_90a)`: instructions that only one architecture has.
+    One(Target),
+}
+
+fn cards(text: &str) -> Cards {
+    let mut comments = text.lines().filter(|line| line.starts_with("//"));
+    let said = comments.find_map(|line| {
+        if line.contains("(sm_90a)") {
+            return Some(Cards::One(Target { arch: "sm_90a", kind: TargetKind::Ptx(80) }));
+        }
+        let digits = line.split_once("(from sm_")?.1.split(')').next()?;
+        digits.parse().ok().map(Cards::From)
+    });
+    said.unwrap_or(Cards::All)
+}
+
+/// 80 of `sm_80`, 90 of `compute_90a`; `u32::MAX` for AMD's targets, which no floor of NVIDIA's leaves out.
+fn number(target: &str) -> u32 {
+    let digits = target.split_once('_').map_or("", |(_, digits)| digits.trim_end_matches('a'));
+    digits.parse().unwrap_or(u32::MAX)
 }
 
 pub(crate) fn compiler(clang: &Path, include: &Path, source: &Path, target: &Target, out: &Path) -> Command {
@@ -167,10 +192,6 @@ pub(crate) fn compiler(clang: &Path, include: &Path, source: &Path, target: &Tar
 
 /// Machine code of each wanted target, out of the best PTX that it can run.
 fn assemble(folder: &Path, machines: &[&str], ptxas: &Path, module: &mut Module) -> Result<(), String> {
-    let number = |text: &str| {
-        let digits = text.rsplit('_').next().map_or("", |digits| digits.trim_end_matches('a'));
-        digits.parse::<u32>().unwrap_or(0)
-    };
     let ptx: Vec<(u32, PathBuf)> = module.images.iter().map(|(said, path)| (number(said), path.clone())).collect();
     for target in machines {
         let wanted = number(target);
@@ -234,6 +255,16 @@ mod tests {
     fn entries_are_read_from_ptx() {
         let ptx = ".version 7.2\n.visible .entry add(\n  .param .b64 a\n)\n.func helper()\n.visible .entry scale(\n";
         assert_eq!(entries(ptx), ["add", "scale"]);
+    }
+
+    #[test]
+    fn a_source_says_for_which_cards_it_is() {
+        assert_eq!(cards("// Sums.\nint from_sm_80;\n"), Cards::All);
+        assert_eq!(cards("// Tiles on tensor cores (from sm_80).\n#if 1\n"), Cards::From(80));
+        assert!(
+            matches!(cards("// Only for 9.0 (sm_90a), else empty.\n"), Cards::One(target) if target.arch == "sm_90a")
+        );
+        assert_eq!((number("sm_75"), number("compute_90a"), number("gfx906")), (75, 90, u32::MAX));
     }
 
     #[test]

@@ -2,11 +2,14 @@
 
 use crate::compile::{Target, TargetKind, clang, ptxas};
 
-/// PTX for every card from 8.0 on, and for 9.0 with what is new there.
-pub const CUDA_TARGETS: [Target; 2] =
-    [Target { arch: "sm_80", kind: TargetKind::Ptx(72) }, Target { arch: "sm_90", kind: TargetKind::Ptx(80) }];
+/// PTX for every card from 7.5 (Turing) on, from 8.0 on with its tensor cores and copies, and for 9.0 with what is new there.
+pub const CUDA_TARGETS: [Target; 3] = [
+    Target { arch: "sm_75", kind: TargetKind::Ptx(64) },
+    Target { arch: "sm_80", kind: TargetKind::Ptx(72) },
+    Target { arch: "sm_90", kind: TargetKind::Ptx(80) },
+];
 /// Machine code where the assembler is at hand.
-pub const CUDA_CUBINS: [&str; 2] = ["sm_80", "sm_90"];
+pub const CUDA_CUBINS: [&str; 3] = ["sm_75", "sm_80", "sm_90"];
 
 /// Targets that a plugin built now holds code for, as descriptors name them; none without a compiler.
 pub fn cuda_target_names() -> Vec<String> {

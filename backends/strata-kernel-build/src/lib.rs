@@ -72,6 +72,19 @@ pub fn build(recipe: &Recipe<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Built(modules.len()))
 }
 
+/// Compiles everything and hands it to this assembler, as [`build`] would with the assembler at hand; module by module
+/// its targets. For tests. None without a compiler.
+///
+/// # Errors
+/// As [`build`].
+pub fn assemble(recipe: &Recipe<'_>, ptxas: &Path) -> Result<Option<Vec<(String, Vec<String>)>>, String> {
+    let Some(clang) = compile::clang() else { return Ok(None) };
+    fs_err::create_dir_all(recipe.out).map_err(|error| error.to_string())?;
+    let modules = compile::all(recipe, &kernel_sources(recipe.sources)?, &clang, Some(ptxas))?;
+    let targets = |module: compile::Module| module.images.into_iter().map(|(target, _)| target).collect();
+    Ok(Some(modules.into_iter().map(|module| (module.name.clone(), targets(module))).collect()))
+}
+
 #[expect(clippy::print_stdout, reason = "cargo reads directives from a build script's standard output")]
 fn directive(text: &str) {
     println!("cargo::{text}");
