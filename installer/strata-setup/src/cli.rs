@@ -39,9 +39,11 @@ pub(crate) enum Command {
     Gc(GcArgs),
     /// Bring the newest release of what is installed into the prefix.
     SelfUpdate(InstallArgs),
-    /// Print docs/setup-cli.md.
+    /// Print a shell's completions of this program's commands and flags.
+    Completions(CompletionsArgs),
+    /// Print docs/setup-cli.md, or the man pages and completions of packages.
     #[command(hide = true)]
-    InternalReference,
+    InternalReference(InternalReferenceArgs),
 }
 
 /// What every command takes, before or after its name.
@@ -242,6 +244,20 @@ pub(crate) struct UninstallArgs {
     /// Say what would go and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell; `strata-setup completions bash > ~/.local/share/bash-completion/completions/strata-setup` keeps them.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InternalReferenceArgs {
+    /// Man pages and completions instead, as JSON: a path in the repository and the text.
+    #[arg(long)]
+    pub(crate) files: bool,
 }
 
 #[derive(Debug, Args)]

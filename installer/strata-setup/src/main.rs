@@ -70,6 +70,7 @@ fn run(cli: Cli) -> Outcome {
         Some(Command::Uninstall(args)) => commands::manage::uninstall(&context, &args),
         Some(Command::Gc(args)) => commands::manage::gc(&context, &args),
         Some(Command::SelfUpdate(args)) => commands::install::self_update(&context, &args),
-        Some(Command::InternalReference) => commands::reference::run(),
+        Some(Command::Completions(args)) => commands::reference::completions(args.shell),
+        Some(Command::InternalReference(args)) => commands::reference::run(args.files),
     }
 }

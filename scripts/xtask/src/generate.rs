@@ -37,10 +37,12 @@ fn files() -> anyhow::Result<Vec<(PathBuf, String)>> {
     }
     files.push((root().join("docs/cli.md"), command_line_reference("strata", &[])?));
     files.push((root().join("docs/setup-cli.md"), command_line_reference("strata-setup", &[])?));
-    let texts: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(&command_line_reference("strata", &["--files"])?)?;
-    for (path, text) in texts {
-        files.push((root().join(path), text.as_str().context("a generated file is text")?.to_owned()));
+    for program in ["strata", "strata-setup"] {
+        let texts: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&command_line_reference(program, &["--files"])?)?;
+        for (path, text) in texts {
+            files.push((root().join(path), text.as_str().context("a generated file is text")?.to_owned()));
+        }
     }
     files.push((root().join("docs/errors/README.md"), error_index()));
     Ok(files)

@@ -17,6 +17,7 @@ mod manage;
 mod network;
 mod proof;
 mod real;
+mod reference;
 mod terminal;
 mod together;
 mod trials;
