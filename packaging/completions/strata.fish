@@ -128,6 +128,7 @@ complete -c strata -n "__fish_strata_using_subcommand serve" -l max-queue -d 'Re
 complete -c strata -n "__fish_strata_using_subcommand serve" -l conversation-cache-mib -d 'Host memory for earlier conversations, so that they need not be read again, in MiB' -r
 complete -c strata -n "__fish_strata_using_subcommand serve" -l max-body-mib -d 'Longest body of a request, in MiB' -r
 complete -c strata -n "__fish_strata_using_subcommand serve" -l grace -d 'Seconds that answers may go on after the server was told to stop' -r
+complete -c strata -n "__fish_strata_using_subcommand serve" -l service-name -d 'Name of the unit: several models are several services' -r
 complete -c strata -n "__fish_strata_using_subcommand serve" -l backend -d 'What computes. `auto` takes the best that works and says so; a named one is never replaced by another' -r -f -a "auto\t''
 cpu\t''
 cuda\t''
@@ -152,6 +153,9 @@ complete -c strata -n "__fish_strata_using_subcommand serve" -l seed -d 'Same se
 complete -c strata -n "__fish_strata_using_subcommand serve" -l logit-bias -d 'Adds to a token\'s logit: `ID=VALUE`, `-inf` forbids it. May be given several times' -r
 complete -c strata -n "__fish_strata_using_subcommand serve" -l no-api-key -d 'Let everybody who reaches the address use it'
 complete -c strata -n "__fish_strata_using_subcommand serve" -l no-page -d 'Serve no web page'
+complete -c strata -n "__fish_strata_using_subcommand serve" -l install-service -d 'Serve nothing now: write this command line as a systemd unit of this user, and say what starts it'
+complete -c strata -n "__fish_strata_using_subcommand serve" -l uninstall-service -d 'Remove the unit that `--install-service` wrote'
+complete -c strata -n "__fish_strata_using_subcommand serve" -l replace-service -d 'Also replace or remove a unit of that name that Strata did not write, or that was changed since'
 complete -c strata -n "__fish_strata_using_subcommand serve" -l backend-report -d 'Print the whole reasoning behind the choice of backend, then go on'
 complete -c strata -n "__fish_strata_using_subcommand serve" -l retry-plugin -d 'Try a plugin again that crashed or hung before'
 complete -c strata -n "__fish_strata_using_subcommand serve" -l precise -d 'Compute with float activations and an f32 cache: slower, nearly exact'

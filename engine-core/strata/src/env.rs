@@ -27,6 +27,16 @@ pub(crate) fn state_dir() -> Option<PathBuf> {
         .or_else(|| path("HOME").map(|dir| dir.join(".local/state/strata")))
 }
 
+/// Where a user's programs keep their settings, if the environment gives any such place.
+pub(crate) fn config_dir() -> Option<PathBuf> {
+    path("XDG_CONFIG_HOME").or_else(|| path("HOME").map(|dir| dir.join(".config")))
+}
+
+/// What a service must be told of this environment, beside the masks of devices.
+pub(crate) fn of_service() -> Vec<(&'static str, PathBuf)> {
+    [PREFIX, STATE_DIR].into_iter().filter_map(|name| Some((name, path(name)?))).collect()
+}
+
 /// The server's key.
 pub(crate) fn api_key() -> Option<String> {
     std::env::var(API_KEY).ok().filter(|key| !key.is_empty())

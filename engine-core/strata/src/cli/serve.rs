@@ -7,6 +7,7 @@ use std::path::PathBuf;
 /// Answers OpenAI's interface (/v1/chat/completions, /v1/completions, /v1/responses), Anthropic's
 /// (/v1/messages) and a web page (/). Only this machine reaches it unless `--host` says otherwise.
 /// docs/SERVE.md tells everything.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Path of a GGUF file, or the name of an installed model. Without it: the only installed one.
@@ -56,6 +57,18 @@ pub(crate) struct ServeArgs {
     /// Serve no web page.
     #[arg(long, help_heading = "Server")]
     pub(crate) no_page: bool,
+    /// Serve nothing now: write this command line as a systemd unit of this user, and say what starts it.
+    #[arg(long, conflicts_with = "uninstall_service", help_heading = "Service")]
+    pub(crate) install_service: bool,
+    /// Remove the unit that `--install-service` wrote.
+    #[arg(long, help_heading = "Service")]
+    pub(crate) uninstall_service: bool,
+    /// Name of the unit: several models are several services.
+    #[arg(long, value_name = "NAME", default_value = "strata", help_heading = "Service")]
+    pub(crate) service_name: String,
+    /// Also replace or remove a unit of that name that Strata did not write, or that was changed since.
+    #[arg(long, help_heading = "Service")]
+    pub(crate) replace_service: bool,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     /// What requests get that say nothing.

@@ -3,6 +3,9 @@
 //! Everything that can be wrong with the line is found first, then the address is taken, then the
 //! model is read, while `/health` already answers.
 
+mod service;
+mod unit;
+
 use crate::cli::ServeArgs;
 use crate::instances::{self, Registration};
 use crate::model::{self, Loaded};
@@ -19,11 +22,17 @@ use strata_engine::{EngineOptions, SamplerSettings};
 use strata_server::{EngineRoom, EngineRoomOptions, Progress, Room, Server, ServerOptions, addresses};
 
 pub(crate) fn run(args: &ServeArgs) -> Outcome {
+    if args.uninstall_service {
+        return service::uninstall(args);
+    }
     let begun = Instant::now();
     let sampling = settings::sampler_settings(&args.sampling)?;
     settings::engine_options(&args.engine)?;
     let options = server_options(args)?;
     options.check()?;
+    if args.install_service {
+        return service::install(args);
+    }
     let path = model::find(args.model.as_deref(), args.engine.prefix.as_deref())?;
     let loading = Loading {
         path: path.clone(),
@@ -78,6 +87,8 @@ fn server_options(args: &ServeArgs) -> Outcome<ServerOptions> {
     let mut options = ServerOptions::new(addresses(&args.host, args.port)?, Arc::new(|line: &str| printer::talk(line)));
     if !args.no_api_key {
         let from_environment = args.api_key.is_none() && args.api_key_file.is_none();
+        // A service has not the environment of the shell that installs it.
+        let from_environment = from_environment && !args.install_service;
         let key = args.api_key.clone().or_else(|| env::api_key().filter(|_| from_environment));
         if let Some(key) = key {
             options.keys.add(&key)?;

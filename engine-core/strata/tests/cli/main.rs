@@ -16,6 +16,7 @@ mod ps;
 mod reference;
 mod run;
 mod serve;
+mod service;
 mod support;
 mod verify;
 mod verify_laws;

@@ -12,4 +12,5 @@ super::codes! {
     QUEUE_FULL = "S0409", "queue-full", "too many requests wait already", Failed;
     NOT_RUNNING = "S0410", "not-running", "no running server is the one that was meant", Failed;
     STILL_RUNNING = "S0411", "still-running", "a server did not end", Failed;
+    FOREIGN_UNIT = "S0412", "foreign-unit", "a service of that name is not one that Strata wrote", Failed;
 }
