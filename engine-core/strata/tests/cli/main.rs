@@ -6,6 +6,7 @@
 mod bench;
 mod chat;
 mod completions;
+mod container;
 mod doctor;
 mod errors;
 mod hip;
