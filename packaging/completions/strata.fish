@@ -227,6 +227,8 @@ complete -c strata -n "__fish_strata_using_subcommand doctor" -l selftest-limit 
 complete -c strata -n "__fish_strata_using_subcommand doctor" -l report -d 'Also write the text to a new file, without names of people and machines and without serial numbers: to show others' -r -F
 complete -c strata -n "__fish_strata_using_subcommand doctor" -l root -d 'Look at the copy of another machine\'s files below this folder; no plugin is opened' -r -F
 complete -c strata -n "__fish_strata_using_subcommand doctor" -l plugin -d 'Use the plugin of this descriptor file instead of the installed ones. May be given several times' -r -F
+complete -c strata -n "__fish_strata_using_subcommand doctor" -l model -d 'Also look at this model file: whether it is whole and this build can run it. May be given several times' -r -F
+complete -c strata -n "__fish_strata_using_subcommand doctor" -l port -d 'The port that a server is to have' -r
 complete -c strata -n "__fish_strata_using_subcommand doctor" -l prefix -d 'Installation to look at; default: the one this program lies in' -r -F
 complete -c strata -n "__fish_strata_using_subcommand doctor" -l json -d 'Print one JSON object: the checks, the host facts, the choice of backend'
 complete -c strata -n "__fish_strata_using_subcommand doctor" -l selftest -d 'Run a model\'s operations on every device and compare with the CPU\'s plain kernels'

@@ -43,6 +43,7 @@ mod room;
 pub use app::Progress;
 pub use engine_room::{EngineRoom, EngineRoomOptions};
 pub use error::ServerError;
+pub use listen::try_address;
 pub use options::{Keys, Log, ServerOptions, addresses};
 pub use room::{
     ActiveRequest, Ask, CacheUse, Chat, Choice, Event, Facts, Failure, FailureKind, Figures, Form, Rendered, Reporter,

@@ -25,6 +25,11 @@ pub(crate) async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>,
     Ok(listeners)
 }
 
+/// Whether a server could listen at this address now; nothing listens there afterwards.
+pub fn try_address(address: SocketAddr) -> Result<(), ServerError> {
+    std::net::TcpListener::bind(address).map(drop).map_err(|source| refused(address, source))
+}
+
 fn refused(address: SocketAddr, source: std::io::Error) -> ServerError {
     if source.kind() == std::io::ErrorKind::AddrInUse {
         return ServerError::PortInUse { address, holder: holder(address) };

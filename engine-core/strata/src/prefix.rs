@@ -33,17 +33,18 @@ impl Prefix {
     /// The prefix that was asked for, else `STRATA_PREFIX`, else the folder above this program's
     /// `bin`. `None` when nothing was asked for and this program is not installed.
     pub(crate) fn find(asked: Option<&Path>) -> Result<Option<Prefix>, Diagnostic> {
-        let named = asked.map(Path::to_owned).or_else(env::prefix);
-        let must_exist = named.is_some();
-        let Some(root) = named.or_else(own_prefix) else { return Ok(None) };
-        let root = generation_of(root);
-        let path = root.join(RECEIPT);
-        if !must_exist && !path.is_file() {
-            return Ok(None);
-        }
-        let receipt = Receipt::read(&path).map_err(|error| Diagnostic::of(&error))?;
+        let Some(root) = Prefix::place(asked) else { return Ok(None) };
+        let receipt = Receipt::read(&root.join(RECEIPT)).map_err(|error| Diagnostic::of(&error))?;
         let models = models(&root, &receipt)?;
         Ok(Some(Prefix { root, receipt, models }))
+    }
+
+    /// The tree whose receipt [`Prefix::find`] reads.
+    pub(crate) fn place(asked: Option<&Path>) -> Option<PathBuf> {
+        let named = asked.map(Path::to_owned).or_else(env::prefix);
+        let must_exist = named.is_some();
+        let root = generation_of(named.or_else(own_prefix)?);
+        (must_exist || root.join(RECEIPT).is_file()).then_some(root)
     }
 }
 

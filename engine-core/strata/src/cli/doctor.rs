@@ -31,6 +31,12 @@ pub(crate) struct DoctorArgs {
     /// Try a plugin again that crashed or hung before.
     #[arg(long)]
     pub(crate) retry_plugin: bool,
+    /// Also look at this model file: whether it is whole and this build can run it. May be given several times.
+    #[arg(long, value_name = "FILE", conflicts_with = "root")]
+    pub(crate) model: Vec<PathBuf>,
+    /// The port that a server is to have.
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub(crate) port: u16,
     /// Installation to look at; default: the one this program lies in.
     #[arg(long, value_name = "DIR")]
     pub(crate) prefix: Option<PathBuf>,

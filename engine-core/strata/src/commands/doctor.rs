@@ -11,7 +11,6 @@ pub(crate) use selftest::child as selftest_child;
 use crate::cli::DoctorArgs;
 use crate::device;
 use crate::outcome::Outcome;
-use crate::prefix::Prefix;
 use crate::printer;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -44,7 +43,8 @@ impl Level {
 /// One thing that was looked at.
 #[derive(Debug)]
 struct Check {
-    /// `system`, `processor`, `memory`, `disk`, `gpu`, `plugin`, `files`, `models`, `backend`, `selftest`.
+    /// `system`, `processor`, `memory`, `disk`, `gpu`, `receipt`, `files`, `models`, `state`, `port`, `plugin`,
+    /// `threads`, `backend`, `selftest`.
     topic: &'static str,
     level: Level,
     text: String,
@@ -90,23 +90,19 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     let mut checks = machine::checks(&host);
     let (mut selection, mut tests) = (None, Vec::new());
     if args.root.is_none() {
-        let prefix = Prefix::find(args.prefix.as_deref())?;
-        checks.extend(installed::files(prefix.as_ref(), args.full));
-        checks.extend(installed::models(prefix.as_ref(), args.full));
+        let prefix = installed::receipt(args.prefix.as_deref(), &mut checks);
+        let is_damaged = checks.iter().any(|check| check.topic == "receipt" && check.level == Level::Wrong);
+        if !is_damaged {
+            checks.extend(installed::files(prefix.as_ref(), args.full));
+            checks.extend(installed::models(prefix.as_ref(), args.full));
+        }
+        checks.extend(args.model.iter().map(|path| installed::model_file(&path.display().to_string(), path)));
+        checks.push(machine::state());
+        checks.push(machine::port(args.port));
         match device::entries(&args.plugin, prefix.as_ref()) {
-            Err(diagnostic) => checks.push(Check::failed("plugin", "plugins", &diagnostic)),
-            Ok(entries) => {
-                let options = device::open_options(args.retry_plugin)?;
-                let devices = installed::plugins(&entries, &options, &mut checks);
-                checks.extend(machine::without_plugin(&host, &entries));
-                let selected = select::select(&entries, &Request::of(BackendRequest::Auto), &options);
-                checks.extend(choice(&selected.selection));
-                selection = Some(selected.selection);
-                if args.selftest {
-                    // Whoever tests has the device for itself.
-                    tests = selftest::run(args, &devices, &mut checks);
-                }
-            }
+            // Without its receipt an installation has no plugins that could be named.
+            Err(_) if is_damaged => {}
+            entries => plugins(args, &host, entries, &mut checks, &mut selection, &mut tests)?,
         }
     }
     let wrong = checks.iter().filter(|check| check.level == Level::Wrong).count();
@@ -128,6 +124,35 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
         printer::talk(&format!("written: {}", path.display()));
     }
     Ok(if wrong == 0 { ExitStatus::Done } else { ExitStatus::Failed })
+}
+
+/// What the plugins find, and what would compute.
+fn plugins(
+    args: &DoctorArgs,
+    host: &HostFacts,
+    entries: Result<device::Entries, Diagnostic>,
+    checks: &mut Vec<Check>,
+    selection: &mut Option<Selection>,
+    tests: &mut Vec<selftest::Row>,
+) -> Outcome<()> {
+    let entries = match entries {
+        Ok(entries) => entries,
+        Err(diagnostic) => {
+            checks.push(Check::failed("plugin", "plugins", &diagnostic));
+            return Ok(());
+        }
+    };
+    let options = device::open_options(args.retry_plugin)?;
+    let devices = installed::plugins(&entries, &options, checks);
+    checks.extend(machine::without_plugin(host, &entries));
+    let selected = select::select(&entries, &Request::of(BackendRequest::Auto), &options);
+    checks.extend(choice(&selected.selection));
+    *selection = Some(selected.selection);
+    if args.selftest {
+        // Whoever tests has the device for itself.
+        *tests = selftest::run(args, &devices, checks);
+    }
+    Ok(())
 }
 
 fn facts(root: Option<&Path>) -> Outcome<HostFacts> {

@@ -1,6 +1,6 @@
 //! `strata doctor`: on this build's CPU plugin, and on the copies of machines that are not here.
 
-use crate::support::{cpu_plugin, ran, strata, strata_with_plugin};
+use crate::support::{SMOLLM2, cpu_plugin, model, ran, strata, strata_with_plugin};
 use serde_json::Value;
 use std::path::Path;
 use strata_manifest::{Document, InstalledFile, Receipt, Sha256Digest, Version};
@@ -94,6 +94,124 @@ fn files_that_changed_are_named_and_a_report_is_not_written_over() {
     fs_err::write(Path::new(&report), "mine").unwrap();
     assert_eq!(doctor(&["--report", report.to_str().unwrap()]).status, Some(1));
     assert_eq!(fs_err::read_to_string(&report).unwrap(), "mine");
+}
+
+/// The check of a topic, of the JSON report.
+fn checks<'a>(report: &'a Value, topic: &str) -> Vec<&'a Value> {
+    report["checks"].as_array().unwrap().iter().filter(|check| check["topic"] == topic).collect()
+}
+
+#[test]
+fn a_port_that_is_taken_is_a_note_that_says_by_whom() {
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    let look = || ran(strata_with_plugin("doctor").args(["--json", "--port", &port]));
+    let taken = look();
+    let report = taken.json();
+    let check = checks(&report, "port")[0];
+    assert_eq!(check["level"], "note", "{check:#}");
+    let text = check["text"].as_str().unwrap();
+    assert!(text.contains(&format!("127.0.0.1:{port} is taken")) && text.contains("S0801"), "{text}");
+    assert!(text.contains(&format!("(process {})", std::process::id())), "{text}");
+    assert!(check["to_do"].as_str().unwrap().contains("--port"), "{check:#}");
+    assert_eq!(taken.status, Some(i32::from(report["healthy"] != true)), "a port alone is nothing wrong");
+    drop(holder);
+    assert_eq!(checks(&look().json(), "port")[0]["level"], "ok");
+}
+
+/// Also that all else is still looked at: a receipt is one thing of many.
+#[test]
+fn a_damaged_receipt_is_wrong_and_the_rest_is_told() {
+    let prefix = tempfile::tempdir().unwrap();
+    for text in ["{\"schema\": \"strata-receipt/1.0\", ", "", "[]", "{\"schema\": \"strata-receipt/99.0\"}"] {
+        fs_err::write(prefix.path().join("receipt.json"), text).unwrap();
+        let ran = ran(strata().args(["doctor", "--json", "--prefix"]).arg(prefix.path()));
+        assert_eq!(ran.status, Some(1), "{text}: {}", ran.err);
+        let report = ran.json();
+        let check = checks(&report, "receipt")[0];
+        assert_eq!(check["level"], "WRONG", "{text}: {check:#}");
+        assert!(check["to_do"].as_str().unwrap().contains("strata-setup"), "{check:#}");
+        assert!(checks(&report, "plugin").is_empty(), "what it would name is not guessed");
+        for topic in ["system", "processor", "memory", "disk", "state", "port"] {
+            assert!(!checks(&report, topic).is_empty(), "{topic}: {report:#}");
+        }
+    }
+}
+
+#[test]
+fn a_program_without_plugins_says_how_to_get_some() {
+    let ran = ran(strata().args(["doctor", "--json"]));
+    assert_eq!(ran.status, Some(1));
+    let report = ran.json();
+    let check = checks(&report, "plugin")[0];
+    assert!(check["level"] == "WRONG" && check["text"].as_str().unwrap().contains("S0314"), "{check:#}");
+    assert!(checks(&report, "threads").is_empty());
+}
+
+#[test]
+fn a_model_file_is_looked_into() {
+    let folder = tempfile::tempdir().unwrap();
+    let look = |path: &Path| {
+        let ran = ran(strata_with_plugin("doctor").args(["--json", "--model"]).arg(path));
+        let report = ran.json();
+        let check = checks(&report, "models").into_iter().next_back().unwrap().clone();
+        assert!(check["level"] != "WRONG" || ran.status == Some(1));
+        (check["level"].as_str().unwrap().to_owned(), check["text"].as_str().unwrap().to_owned())
+    };
+    let garbage = folder.path().join("garbage.gguf");
+    fs_err::write(&garbage, "no model").unwrap();
+    let (level, text) = look(&garbage);
+    assert!(level == "WRONG" && text.contains("S0101"), "{text}");
+    let (level, text) = look(&folder.path().join("absent.gguf"));
+    assert!(level == "WRONG" && text.contains("S0006"), "{text}");
+    let (level, text) = look(folder.path());
+    assert!(level == "WRONG", "{text}");
+    let locked = folder.path().join("locked.gguf");
+    fs_err::write(&locked, "GGUF").unwrap();
+    fs_err::set_permissions(&locked, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    if fs_err::File::open(&locked).is_ok() {
+        println!("skipped: a file without permissions, which this user reads all the same");
+    } else {
+        let (level, text) = look(&locked);
+        assert!(level == "WRONG" && text.contains("cannot read"), "{text}");
+    }
+    let Some(model) = model(SMOLLM2) else { return };
+    let (level, text) = look(&model);
+    assert!(level == "ok" && text.contains("tokens of context"), "{text}");
+    let cut = folder.path().join("cut.gguf");
+    fs_err::write(&cut, &fs_err::read(&model).unwrap()[..1 << 20]).unwrap();
+    let (level, text) = look(&cut);
+    assert!(level == "WRONG" && text.contains("S0104"), "{text}");
+}
+
+#[test]
+fn threads_and_state_are_told_and_a_report_names_nobody() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("annabel-secret");
+    fs_err::create_dir_all(&folder).unwrap();
+    let path = home.path().join("report.txt");
+    let mut doctor = strata_with_plugin("doctor");
+    doctor
+        .env("HOME", &folder)
+        .env("USER", "annabel-secret")
+        .env_remove("STRATA_STATE_DIR")
+        .env_remove("XDG_STATE_HOME");
+    doctor.arg("--model").arg(folder.join("mine.gguf")).arg("--report").arg(&path);
+    let said = ran(&mut doctor);
+    assert!(said.out.contains("annabel-secret"), "on the own screen paths are whole: {}", said.out);
+    let threads = said.out.lines().find(|line| line.starts_with("ok    threads: ")).unwrap();
+    assert!(threads.contains("physical core") && threads.contains("quota"), "{threads}");
+    let report = fs_err::read_to_string(path).unwrap();
+    assert!(!report.contains("annabel"), "{report}");
+    assert!(
+        report.contains("state: ~/.local/state/strata can be written") && report.contains("~/mine.gguf"),
+        "{report}"
+    );
+    // A place that no user can write: a file stands where a folder is needed.
+    fs_err::write(home.path().join("file"), "").unwrap();
+    let mut doctor = strata_with_plugin("doctor");
+    let said = ran(doctor.env("STRATA_STATE_DIR", home.path().join("file/state")));
+    assert!(said.out.contains("cannot be written by this user"), "{}", said.out);
 }
 
 /// The small plugin in C with one kernel changed, beside the CPU plugin. It is changed for long rows

@@ -6,7 +6,11 @@ use crate::prefix::Prefix;
 use std::path::Path;
 use strata_diag::Diagnostic;
 use strata_diag::catalogue::installing::GENERATION_DAMAGED;
-use strata_manifest::Sha256Digest;
+use strata_engine::{EngineOptions, can_run};
+use strata_manifest::{Sha256Digest, Version};
+use strata_model::gguf::Gguf;
+use strata_model::tokenizer::Tokenizer;
+use strata_plugin_host::abi::StrataDeviceKind;
 use strata_plugin_host::{DeviceInfo, DeviceOptions, OpenOptions, Plugin};
 
 /// Damaged files that are named one by one.
@@ -17,6 +21,53 @@ const SHOWN: usize = 8;
 pub(super) struct Found {
     pub(super) plugin: Plugin,
     pub(super) info: DeviceInfo,
+}
+
+/// The receipt, which names all else. One that cannot be read is wrong and no reason to look at nothing.
+pub(super) fn receipt(asked: Option<&Path>, checks: &mut Vec<Check>) -> Option<Prefix> {
+    let place = Prefix::place(asked)?;
+    let path = place.join("receipt.json");
+    let prefix = match Prefix::find(asked) {
+        Ok(prefix) => prefix?,
+        Err(diagnostic) => {
+            let check = Check::failed("receipt", &path.display().to_string(), &diagnostic);
+            checks.push(check.advise(
+                "`strata-setup rollback` goes to another generation, `strata-setup` installs anew; models stay",
+            ));
+            return None;
+        }
+    };
+    let receipt = &prefix.receipt;
+    let text = format!("{}: Strata {}", path.display(), receipt.version);
+    let mut check = Check::new("receipt", Level::Fine, text);
+    let names: Vec<&str> = receipt.plugins.iter().map(|plugin| plugin.name.as_str()).collect();
+    check = check.detail(match names.as_slice() {
+        [] => "no plugins".to_owned(),
+        names => format!("plugins {}", names.join(", ")),
+    });
+    if receipt.version != Version::current() {
+        check.level = Level::Note;
+        check = check.detail(format!("this program is {}", Version::current()));
+    }
+    checks.push(check);
+    Some(prefix)
+}
+
+/// A model file by its header, metadata and tensors' places, as a run would read them.
+pub(super) fn model_file(who: &str, path: &Path) -> Check {
+    let gguf = match Gguf::open(path) {
+        Ok(gguf) => gguf,
+        Err(error) => return Check::failed("models", who, &Diagnostic::of(&error)),
+    };
+    let summary = match can_run(&gguf, &EngineOptions::default()) {
+        Ok(summary) => summary,
+        Err(error) => return Check::failed("models", who, &Diagnostic::of(&error)),
+    };
+    if let Err(error) = Tokenizer::from_gguf(&gguf) {
+        return Check::failed("models", who, &Diagnostic::of(&error));
+    }
+    let (needs, context) = (size(summary.needed_bytes()), summary.context);
+    Check::new("models", Level::Fine, format!("{who}: needs {needs} with {context} tokens of context"))
 }
 
 /// Every file of the receipt.
@@ -65,8 +116,8 @@ pub(super) fn models(prefix: Option<&Prefix>, full: bool) -> Vec<Check> {
             })
             .collect();
         let bytes: u64 = model.files.iter().map(|(_, bytes, _)| bytes).sum();
-        if damage.is_empty() {
-            return Check::new("models", Level::Fine, format!("{}, {}", model.name, size(bytes)));
+        if let (true, Some((first, ..))) = (damage.is_empty(), model.files.first()) {
+            return model_file(&format!("{}, {}", model.name, size(bytes)), first);
         }
         let mut check = Check::new("models", Level::Wrong, format!("{} is not as installed", model.name))
             .advise("`strata-setup repair` fetches it again");
@@ -92,8 +143,13 @@ fn differs(path: &Path, bytes: u64, digest: Option<&Sha256Digest>) -> Option<Str
     if metadata.len() != bytes {
         return Some(format!("it has {} bytes, {bytes} when installed", metadata.len()));
     }
+    // Opened in any case: what may not be read has a size all the same.
+    let file = match fs_err::File::open(path) {
+        Ok(file) => file,
+        Err(error) => return Some(format!("it cannot be read: {error}")),
+    };
     let digest = digest?;
-    match fs_err::File::open(path).and_then(Sha256Digest::of_reader) {
+    match Sha256Digest::of_reader(file) {
         Ok((found, _)) if found == *digest => None,
         Ok((found, _)) => Some(format!("its SHA-256 is {found}, {digest} when installed")),
         Err(error) => Some(format!("it cannot be read: {error}")),
@@ -121,8 +177,8 @@ pub(super) fn plugins(entries: &Entries, options: &OpenOptions, checks: &mut Vec
         }
         for slot in slots {
             match slot.and_then(|info| Ok((device(&plugin, &info)?, info))) {
-                Ok((check, info)) => {
-                    checks.push(check);
+                Ok((found_here, info)) => {
+                    checks.extend(found_here);
                     found.push(Found { plugin: plugin.clone(), info });
                 }
                 Err(error) => checks.push(Check::failed("plugin", name, &Diagnostic::of(&error))),
@@ -132,11 +188,15 @@ pub(super) fn plugins(entries: &Entries, options: &OpenOptions, checks: &mut Vec
     found
 }
 
-fn device(plugin: &Plugin, info: &DeviceInfo) -> Result<Check, strata_plugin_host::PluginError> {
+fn device(plugin: &Plugin, info: &DeviceInfo) -> Result<Vec<Check>, strata_plugin_host::PluginError> {
     plugin.passed_probe(info)?;
     let device = plugin.open_device(info.index, &DeviceOptions::default())?;
     let text = format!("{} {} on {} ({}): computes", plugin.name(), plugin.version(), info.name, info.arch);
-    let mut check = Check::new("plugin", Level::Fine, text).detail(device.report());
+    let is_cpu = info.kind == StrataDeviceKind::Cpu;
+    let mut check = Check::new("plugin", Level::Fine, text);
+    if !is_cpu {
+        check = check.detail(device.report());
+    }
     if !info.driver.is_empty() {
         check = check.detail(format!("driver {}", info.driver));
     }
@@ -146,5 +206,10 @@ fn device(plugin: &Plugin, info: &DeviceInfo) -> Result<Check, strata_plugin_hos
         check.level = Level::Note;
         check = check.detail("no device like it has run this plugin yet");
     }
-    Ok(check)
+    let mut checks = vec![check];
+    if is_cpu {
+        // How many and why, in the plugin's own words.
+        checks.push(Check::new("threads", Level::Fine, device.report()));
+    }
+    Ok(checks)
 }

@@ -3,7 +3,10 @@
 
 use super::{Check, Level, size};
 use crate::device::Entries;
+use crate::{env, instances};
 use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use strata_diag::Diagnostic;
 use strata_manifest::HostFacts;
 use strata_manifest::facts::{GpuFacts, GpuState};
 
@@ -113,6 +116,48 @@ fn gpu(gpu: &GpuFacts) -> Check {
     });
     check.to_do.clone_from(&gpu.advice);
     check
+}
+
+/// Where the program keeps what it learns. Nothing is written to find out.
+pub(super) fn state() -> Check {
+    let Some(folder) = env::state_dir() else {
+        return Check::new(
+            "state",
+            Level::Note,
+            "neither STRATA_STATE_DIR nor HOME says where to keep what is learned",
+        );
+    };
+    let place = folder.display();
+    let there = folder.ancestors().find(|folder| folder.exists());
+    let may_write = there.is_some_and(|there| {
+        there.is_dir() && rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
+    });
+    if may_write {
+        return Check::new("state", Level::Fine, format!("{place} can be written"));
+    }
+    Check::new("state", Level::Note, format!("{place} cannot be written by this user"))
+        .detail("every start tries plugins anew, `strata ps` lists no servers, the chat keeps no history")
+        .advise("name a folder that can be written in the variable STRATA_STATE_DIR")
+}
+
+/// Whether a server could have this port, or who has it.
+pub(super) fn port(port: u16) -> Check {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let of_ours = instances::running().into_iter().find(|one| one.port() == Some(port.to_string().as_str()));
+    if let Some(server) = of_ours {
+        let text =
+            format!("{}: `strata serve` answers there with {} (pid {})", server.address, server.model, server.pid);
+        return Check::new("port", Level::Fine, text);
+    }
+    match strata_server::try_address(address) {
+        Ok(()) => Check::new("port", Level::Fine, format!("{address} is free")),
+        Err(error) => {
+            let mut check = Check::failed("port", "`strata serve`", &Diagnostic::of(&error));
+            // Another port does as well.
+            check.level = Level::Note;
+            check
+        }
+    }
 }
 
 /// Usable GPUs whose plugin is not installed.
