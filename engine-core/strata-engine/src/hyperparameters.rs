@@ -246,7 +246,7 @@ fn head_dim(keys: &Keys<'_>, suffix: &str, n_embd: u64, n_heads: u64) -> Result<
     Ok(n_embd / n_heads)
 }
 
-/// The vocabulary is as large as the embedding table; the tokenizer's own list may be shorter.
+/// The vocabulary is as large as the embedding table. That the tokenizer's list is as long, the tokenizer checks.
 fn vocabulary(gguf: &Gguf) -> Result<u64, EngineError> {
     let Some(table) = gguf.tensor("token_embd.weight") else {
         return Err(EngineError::MissingTensors {

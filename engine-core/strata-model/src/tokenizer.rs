@@ -75,11 +75,30 @@ fn check_model(model: &str) -> Result<(), TextError> {
     Err(TextError::UnsupportedModel { model: model.to_owned(), known: MODELS.join(", ") })
 }
 
+/// Each token has a row of the embedding and a logit, and nothing else has: converters fill the list up
+/// with unused tokens where a model's table is padded. With another number the two come from different
+/// models, and no id can be trusted to mean what the weights learned. A file without weights has no rows.
+fn check_rows(gguf: &Gguf, n_tokens: usize) -> Result<(), TextError> {
+    for name in ["token_embd.weight", "output.weight"] {
+        let Some(rows) = gguf.tensor(name).map(|tensor| tensor.ne[1]) else { continue };
+        if rows != n_tokens as u64 {
+            let problem = format!(
+                "has {n_tokens} entries, and `{name}` has {rows} rows: tokenizer and weights do not belong together"
+            );
+            return Err(bad("token list", problem));
+        }
+    }
+    Ok(())
+}
+
 impl Tokenizer {
     /// The tokenizer of a model. Fails when the file has none, when it is of a kind that this
-    /// build does not know (never with a guess instead), and when its data contradicts itself.
+    /// build does not know (never with a guess instead), and when its data contradicts itself or the
+    /// weights beside it.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TextError> {
-        Tokenizer::from_data(&TokenizerData::from_gguf(gguf)?)
+        let data = TokenizerData::from_gguf(gguf)?;
+        check_rows(gguf, data.tokens.len())?;
+        Tokenizer::from_data(&data)
     }
 
     /// As [`Tokenizer::from_gguf`], from plain values.

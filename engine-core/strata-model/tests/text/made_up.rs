@@ -4,7 +4,8 @@ use crate::support::gguf;
 use proptest::prelude::*;
 use strata_diag::Diagnose;
 use strata_model::TextError;
-use strata_model::gguf::writer::Meta;
+use strata_model::gguf::Gguf;
+use strata_model::gguf::writer::{GgufWriter, Meta};
 use strata_model::tokenizer::{Flags, TokenKind, Tokenizer, TokenizerData};
 
 /// GPT-2's characters for the 256 bytes.
@@ -261,6 +262,32 @@ fn files_are_read_key_by_key() {
         let mut changed: Vec<_> = whole.iter().filter(|(name, _)| *name != key).cloned().collect();
         changed.push((key, value));
         assert!(Tokenizer::from_gguf(&gguf(&changed)).is_err(), "{key}");
+    }
+}
+
+/// A token without a row cannot be read, a row without a token cannot be written, and with either nobody
+/// knows which ids the weights were made for.
+#[test]
+fn tokens_and_rows_of_the_weights_are_as_many() {
+    let open = |tensors: &[(&str, u64)]| {
+        let mut writer = GgufWriter::new("llama");
+        writer.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "qwen2");
+        writer.set("tokenizer.ggml.tokens", Meta::Strs(["a", "b", "ab"].map(str::to_owned).to_vec()));
+        writer.set("tokenizer.ggml.merges", Meta::Strs(vec!["a b".to_owned()]));
+        for (name, rows) in tensors {
+            writer.tensor_f32(name, &[2, *rows], &vec![0.0; 2 * *rows as usize]);
+        }
+        Tokenizer::from_gguf(&Gguf::from_bytes("made-up", writer.to_bytes()).unwrap())
+    };
+    for fitting in [&[][..], &[("token_embd.weight", 3)], &[("token_embd.weight", 3), ("output.weight", 3)]] {
+        assert!(open(fitting).is_ok(), "{fitting:?}");
+    }
+    for (name, rows) in [("token_embd.weight", 2), ("token_embd.weight", 4), ("output.weight", 2), ("output.weight", 4)]
+    {
+        let error = open(&[(name, rows)]).unwrap_err();
+        assert_eq!(error.code().id, "S0202");
+        let said = error.to_string();
+        assert!(said.contains("3 entries") && said.contains(&format!("`{name}` has {rows} rows")), "{said}");
     }
 }
 

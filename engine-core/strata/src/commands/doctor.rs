@@ -73,6 +73,7 @@ impl Check {
         let mut check =
             Check::new(topic, Level::Wrong, format!("{who}: {} [{}]", diagnostic.message, diagnostic.code.id));
         check.details.extend(diagnostic.facts.iter().map(|(name, value)| format!("{name}: {value}")));
+        check.details.extend(diagnostic.causes.iter().map(|cause| format!("because: {cause}")));
         let explain = format!("`strata explain {}`", diagnostic.code.name);
         check.advise(diagnostic.hints.first().cloned().unwrap_or(explain))
     }

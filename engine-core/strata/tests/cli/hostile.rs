@@ -1,7 +1,7 @@
 //! Model files that lie: the public reports under `cases/e*`. Each is refused with its code, with
 //! little memory, and never by a signal.
 
-use crate::support::{cpu_plugin, shared, state_dir};
+use crate::support::{SMOLLM2, cpu_plugin, model, ran, refused, shared, state_dir, strata, strata_with_plugin};
 use assert_cmd::Command;
 use std::path::Path;
 
@@ -65,4 +65,26 @@ fn e05_not_truncated() {
             assert!(!error.contains(word), "{file} says {word}: {error}");
         }
     }
+}
+
+/// A real model with the tokenizer of another: a row less in its embedding than its list has tokens.
+#[test]
+fn a_tokenizer_of_another_model_is_refused() {
+    let Some(model) = model(SMOLLM2) else { return };
+    let mut bytes = fs_err::read(model).unwrap();
+    let name = b"token_embd.weight";
+    let header = &bytes[..8 << 20];
+    let at = header.windows(name.len()).position(|window| window == name).unwrap() + name.len();
+    // Behind the name: two dimensions, 576 in a row, 49152 rows.
+    let rows = at + 4 + 8;
+    assert_eq!(bytes[rows..rows + 8], 49_152_u64.to_le_bytes());
+    bytes[rows..rows + 8].copy_from_slice(&49_151_u64.to_le_bytes());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("other.gguf");
+    fs_err::write(&file, &bytes).unwrap();
+    let said = refused(strata_with_plugin("run").arg(&file).args(["x", "--max-tokens", "1"]), 1, "S0202");
+    assert!(said.err.contains("49152 entries") && said.err.contains("49151 rows"), "{}", said.err);
+    refused(strata_with_plugin("serve").arg(&file).args(["--port", "0"]), 1, "S0202");
+    let inspected = ran(strata().arg("inspect").arg(&file));
+    assert!(inspected.out.contains("S0202") && inspected.status == Some(0), "{}", inspected.out);
 }
