@@ -32,7 +32,7 @@ pub(crate) fn run(loaded: &Loaded, style: &Style, system: Option<&str>, manner: 
     let mut editor: Editor<Typing, DefaultHistory> = Editor::new()
         .map_err(|error| Diagnostic::new(FILE_UNREADABLE, "the terminal cannot be used").fact("because", error))?;
     editor.set_helper(Some(Typing::new()));
-    let history = history_file();
+    let mut history = history_file();
     if let Some(file) = &history {
         // The first chat has no history yet.
         let _ = editor.load_history(file);
@@ -46,6 +46,11 @@ pub(crate) fn run(loaded: &Loaded, style: &Style, system: Option<&str>, manner: 
             Ok(line) => {
                 // Only an empty line is not worth keeping, and those do not come here.
                 let _ = editor.add_history_entry(line.as_str());
+                // Now and not at the end: a terminal may be closed, and another chat may be open.
+                if let Some(Err(error)) = history.as_ref().map(|file| editor.append_history(file)) {
+                    printer::talk(&format!("note: the history is not kept: {error}"));
+                    history = None;
+                }
                 match command::parse(&line) {
                     Some(Command::Exit) => break,
                     Some(command) => chat.obey(&command)?,
@@ -60,9 +65,6 @@ pub(crate) fn run(loaded: &Loaded, style: &Style, system: Option<&str>, manner: 
                     .into());
             }
         }
-    }
-    if let Some(Err(error)) = history.map(|file| editor.save_history(&file)) {
-        printer::talk(&format!("note: the history was not kept: {error}"));
     }
     Ok(ExitStatus::Done)
 }

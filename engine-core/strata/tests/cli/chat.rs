@@ -54,6 +54,7 @@ os.write(fd, b"@/etc/hostname please.\r")
 until(b"attached /etc/hostname")
 until(b"cut off at --max-tokens")
 until(b"> ")
+if "about" not in open(os.environ["HISTORY"]).read(): sys.exit("the history waits for the end")
 os.write(fd, b"/again\r")
 until(b"cut off at --max-tokens")
 until(b"> ")
@@ -77,7 +78,9 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     python.args(["--temperature", "0", "--max-tokens", "3000", "--plugin"]).arg(cpu_plugin());
     python.env("STRATA_STATE_DIR", state_dir().join("chat")).env("TERM", "xterm");
     let transcript = state_dir().join("chat/transcript.md");
-    python.env("TRANSCRIPT", &transcript);
+    python.env("TRANSCRIPT", &transcript).env("HISTORY", state_dir().join("chat/chat-history"));
+    // Whether or not an earlier run left one.
+    let _ = fs_err::remove_file(state_dir().join("chat/chat-history"));
     let output = match python.output() {
         Ok(output) => output,
         Err(error) => return println!("skipped: python3 cannot be started: {error}"),
