@@ -156,14 +156,14 @@ fn a_model_file_is_looked_into() {
         let report = ran.json();
         let check = checks(&report, "models").into_iter().next_back().unwrap().clone();
         assert!(check["level"] != "WRONG" || ran.status == Some(1));
-        (check["level"].as_str().unwrap().to_owned(), check["text"].as_str().unwrap().to_owned())
+        (check["level"].as_str().unwrap().to_owned(), format!("{} {}", check["text"], check["details"]))
     };
     let garbage = folder.path().join("garbage.gguf");
     fs_err::write(&garbage, "no model").unwrap();
     let (level, text) = look(&garbage);
     assert!(level == "WRONG" && text.contains("S0101"), "{text}");
     let (level, text) = look(&folder.path().join("absent.gguf"));
-    assert!(level == "WRONG" && text.contains("S0006"), "{text}");
+    assert!(level == "WRONG" && text.contains("S0006") && text.contains("because: "), "{text}");
     let (level, text) = look(folder.path());
     assert!(level == "WRONG", "{text}");
     let locked = folder.path().join("locked.gguf");
