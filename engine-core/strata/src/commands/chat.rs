@@ -13,9 +13,9 @@ use crate::outcome::{Outcome, Stop};
 use crate::printer;
 use command::Command;
 use editor::Typing;
-use rustyline::Editor;
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
+use rustyline::{Cmd, Editor, KeyCode, KeyEvent, Modifiers};
 use std::fmt::Write;
 use std::path::PathBuf;
 use strata_diag::catalogue::general::FILE_UNREADABLE;
@@ -32,6 +32,7 @@ pub(crate) fn run(loaded: &Loaded, style: &Style, system: Option<&str>, manner: 
     let mut editor: Editor<Typing, DefaultHistory> = Editor::new()
         .map_err(|error| Diagnostic::new(FILE_UNREADABLE, "the terminal cannot be used").fact("because", error))?;
     editor.set_helper(Some(Typing::new()));
+    editor.bind_sequence(KeyEvent(KeyCode::Enter, Modifiers::ALT), Cmd::Newline);
     let mut history = history_file();
     if let Some(file) = &history {
         // The first chat has no history yet.

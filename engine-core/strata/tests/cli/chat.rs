@@ -55,6 +55,9 @@ until(b"attached /etc/hostname")
 until(b"cut off at --max-tokens")
 until(b"> ")
 if "about" not in open(os.environ["HISTORY"]).read(): sys.exit("the history waits for the end")
+os.write(fd, b"One line\x1b\rand another one.\r")
+until(b"cut off at --max-tokens")
+until(b"> ")
 os.write(fd, b"/again\r")
 until(b"cut off at --max-tokens")
 until(b"> ")
@@ -89,10 +92,11 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     assert!(output.status.success(), "{}\n{shown}", String::from_utf8_lossy(&output.stderr));
     // The second prompt finds the first conversation's tokens in the cache.
     let reused: Vec<&str> = shown.lines().filter(|line| line.contains(" reused + ")).collect();
-    assert_eq!(reused.len(), 4, "{shown}");
+    assert_eq!(reused.len(), 5, "{shown}");
     let transcript = fs_err::read_to_string(transcript).unwrap();
     let host = fs_err::read_to_string("/etc/hostname").unwrap();
     assert!(transcript.contains(host.trim()), "the file went with the question: {transcript}");
     assert_eq!(transcript.matches("Say a word about").count(), 1, "asked again, not twice: {transcript}");
+    assert!(transcript.contains("One line\nand another one."), "Alt-Enter begins a line: {transcript}");
     assert!(reused[0].contains("(0 reused") && !reused[1].contains("(0 reused"), "{reused:?}");
 }

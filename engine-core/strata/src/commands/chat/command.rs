@@ -18,7 +18,7 @@ pub(super) const HELP: &str = "\
 /save FILE          write the conversation to a file
 /exit, Ctrl-D       leave
 @FILE               in a question: the file's text goes with it; @\"a name with blanks\"
-\\ at a line's end   the text goes on in the next line; \"\"\" begins and ends a text of several lines
+Alt-Enter           goes on in the next line, and so does \\ at a line's end; \"\"\" begins and ends a longer text
 Ctrl-C              stops an answer; the arrow keys and Ctrl-R find earlier questions";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
