@@ -59,41 +59,56 @@ struct ArgMaxArgs {
     i32 out_step;
 };
 
-// 1024 threads a row. Equal values: the lowest index.
+// In the order of the numbers, both zeros alike, and every NaN above all of them.
+DEVICE u32 rank_of(float x) {
+    u32 bits = bits_of(x + 0.0f);
+    return x != x ? 0xffffffffu : bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// 1024 threads a row, eight values in flight each. Equal values: the lowest index.
 KERNEL LAUNCH_BOUNDS(1024, 1) arg_max(ArgMaxArgs args) {
     grid_release();
     grid_wait();
-    SHARED float values[32];
+    SHARED u32 ranks[32];
     SHARED i32 places[32];
     const float *x = args.x + args.x_stride * bid_x();
-    float best = float_of(0xff800000u);
+    u32 best = 0;
     i32 place = 0x7fffffff;
-    for (i32 i = (i32)tid(); i < args.n; i += 1024) {
-        float value = x[i];
-        if (value > best || place == 0x7fffffff) {
-            best = value;
-            place = i;
+    for (i32 start = (i32)tid(); start < args.n; start += 8 * 1024) {
+        float value[8];
+#pragma unroll
+        for (i32 j = 0; j < 8; j++) {
+            i32 i = start + j * 1024;
+            value[j] = x[i < args.n ? i : start];
+        }
+#pragma unroll
+        for (i32 j = 0; j < 8; j++) {
+            i32 i = start + j * 1024;
+            u32 rank = rank_of(value[j]);
+            if (i < args.n && rank > best) {
+                best = rank;
+                place = i;
+            }
         }
     }
     for (u32 mask = 16; mask > 0; mask /= 2) {
-        float value = shfl_xor(best, mask);
+        u32 rank = (u32)shfl_xor_i((i32)best, mask);
         i32 other = shfl_xor_i(place, mask);
-        if (other != 0x7fffffff && (place == 0x7fffffff || value > best || (value == best && other < place))) {
-            best = value;
+        if (rank > best || (rank == best && other < place)) {
+            best = rank;
             place = other;
         }
     }
     if (lane() == 0) {
-        values[group()] = best;
+        ranks[group()] = best;
         places[group()] = place;
     }
     barrier();
     if (tid() != 0) return;
     for (u32 i = 1; i < 1024 / LANES; i++) {
-        i32 other = places[i];
-        if (other != 0x7fffffff && (place == 0x7fffffff || values[i] > best || (values[i] == best && other < place))) {
-            best = values[i];
-            place = other;
+        if (ranks[i] > best || (ranks[i] == best && places[i] < place)) {
+            best = ranks[i];
+            place = places[i];
         }
     }
     args.out[bid_x() * args.out_step] = place;

@@ -9,7 +9,7 @@
 set -u
 prefix=$1 conform=$2 tools=$3 tokenizer=$4 work=$5 out=$6
 shift 6
-sections=${*:-card models conform selftest auto speed exact greedy start fresh profile sanitizer}
+sections=${*:-card models conform selftest auto speed exact greedy start fresh batch formats profile sanitizer}
 strata=$prefix/bin/strata
 mkdir -p "$work" "$out"
 
@@ -69,15 +69,41 @@ for section in $sections; do
     start)
         for i in 1 2 3; do
             python3 - "$strata" "$work/q7.gguf" <<'PY'
-import subprocess, sys, time
+import subprocess, sys, threading, time
 began = time.monotonic()
-process = subprocess.Popen([sys.argv[1], "run", sys.argv[2], "Hello", "--raw", "-n", "16", "--temperature", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-first = process.stdout.read(1)
-at = time.monotonic() - began
-process.communicate()
-print(f"first byte of the answer after {at:.2f} s, end after {time.monotonic() - began:.2f} s")
+at = lambda: time.monotonic() - began
+process = subprocess.Popen([sys.argv[1], "run", sys.argv[2], "Hello", "--raw", "-n", "16", "--temperature", "0", "--backend-report"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+marks = {}
+def listen():
+    for line in process.stderr:
+        for name, words in (("backend chosen", b"chosen: "), ("a tenth of the weights", b"weights: 10 %"), ("all weights", b"weights: 100 %")):
+            if line.startswith(words) or words in line and b"weights" in words:
+                marks.setdefault(name, at())
+listener = threading.Thread(target=listen)
+listener.start()
+process.stdout.read(1)
+marks["first byte of the answer"] = at()
+process.wait()
+marks["end"] = at()
+listener.join()
+print("; ".join(f"{name} after {seconds:.2f} s" for name, seconds in marks.items()))
 PY
         done >"$out/start.txt" 2>&1
+        ;;
+    batch)
+        for model in q05 q7 q30; do
+            [ -s "$work/$model.gguf" ] && says python3 "$(dirname "$0")/batch.py" "$strata" "$work/$model.gguf"
+        done >"$out/batch.txt"
+        ;;
+    formats)
+        for format in Q4_K Q5_K Q6_K Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL IQ4_XS IQ3_XXS IQ2_XXS MXFP4; do
+            make_model "f-$format" $(shape q05 | sed "s/Q4_K/$format/")
+            [ -s "$work/f-$format.gguf" ] || continue
+            ls -s --block-size=1 "$work/f-$format.gguf" | cut -d' ' -f1
+            says "$strata" bench "$work/f-$format.gguf" --prompt-tokens 4096 --decode-tokens 128 --runs 3
+            rm "$work/f-$format.gguf"
+        done >"$out/formats.txt"
         ;;
     fresh)
         says python3 "$(dirname "$0")/fresh_starts.py" "$strata" "$work/q05.gguf" 24 >"$out/fresh.txt"

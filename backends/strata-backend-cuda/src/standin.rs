@@ -269,6 +269,31 @@ fn short_runs_are_recorded_once_and_replayed() {
 }
 
 #[test]
+fn an_event_is_reached_once_a_run_has_signalled_it() {
+    let Some(standin) = Standin::new("whole") else { return };
+    let mut device = standin.device(0).unwrap();
+    let buffer = buffer(&mut device, 4096);
+    let mut program = device.program_compile(&program(), &[buffer]).unwrap();
+    let event = Arc::new(device.event_create().unwrap());
+    assert!(!GpuDevice::<CudaDriver>::event_query(&event).unwrap());
+    // Somebody may wait before the run that signals is handed over.
+    let waiting = std::thread::spawn({
+        let event = Arc::clone(&event);
+        move || GpuDevice::<CudaDriver>::event_wait(&event)
+    });
+    device.program_run(&mut program, &[1], &[], Some(&event)).unwrap();
+    waiting.join().unwrap().unwrap();
+    assert!(GpuDevice::<CudaDriver>::event_query(&event).unwrap());
+    // 600: not yet.
+    standin.fail("cuEventQuery", 600, 0);
+    assert!(!GpuDevice::<CudaDriver>::event_query(&event).unwrap());
+    standin.fail("cuEventSynchronize", 719, 0);
+    let failure = GpuDevice::<CudaDriver>::event_wait(&event).unwrap_err();
+    assert_eq!(failure.status, StrataStatus::DeviceLost);
+    assert!(failure.text.contains("cuEventSynchronize answered 719"), "{}", failure.text);
+}
+
+#[test]
 fn a_launch_that_fails_names_op_layer_program_and_card() {
     let Some(standin) = Standin::new("whole") else { return };
     let mut device = standin.device(0).unwrap();

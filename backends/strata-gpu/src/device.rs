@@ -6,6 +6,7 @@ use strata_backend_sdk::abi::StrataBufferKind;
 use strata_backend_sdk::{Device, Failure, MemoryInfo, ProgramInfo, ProgramView, Result};
 
 use crate::driver::{Driver, Pinned};
+use crate::event::Event;
 use crate::kernels::{KernelTable, Module, held};
 use crate::memory::{Buffer, Core, Place, Staging, late};
 use crate::program::Program;
@@ -55,9 +56,10 @@ impl<D: Driver> Drop for GpuDevice<D> {
 impl<D: Driver> Device for GpuDevice<D> {
     type Buffer = Buffer<D>;
     type Program = Program<D>;
-    type Event = ();
+    type Event = Event<D>;
 
     const CAN_MAP: bool = true;
+    const HAS_EVENTS: bool = true;
 
     fn memory(&self) -> Result<MemoryInfo> {
         let memory = self.core.driver.memory();
@@ -147,12 +149,26 @@ impl<D: Driver> Device for GpuDevice<D> {
         &mut self,
         program: &mut Program<D>,
         scalars: &[i64],
-        _wait: &[&()],
-        _signal: Option<&()>,
+        _wait: &[&Event<D>],
+        signal: Option<&Event<D>>,
     ) -> Result<()> {
         if self.last != program.name() {
             program.name().clone_into(&mut self.last);
         }
-        program.run(scalars)
+        // There is one stream: what the run was told to wait for is in front of it.
+        program.run(scalars)?;
+        signal.map_or(Ok(()), Event::record)
+    }
+
+    fn event_create(&mut self) -> Result<Event<D>> {
+        Event::new(&self.core)
+    }
+
+    fn event_query(event: &Event<D>) -> Result<bool> {
+        event.is_reached()
+    }
+
+    fn event_wait(event: &Event<D>) -> Result<()> {
+        event.wait()
     }
 }

@@ -132,6 +132,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     fn record(&self, event: u64) -> DriverResult<()>;
     /// Waits for its last signal; at once when it was never recorded.
     fn wait(&self, event: u64) -> DriverResult<()>;
+    /// Whether its last signal was given; true when it was never recorded.
+    fn reached(&self, event: u64) -> DriverResult<bool>;
     /// Frees an event.
     fn free_event(&self, event: u64);
     /// Loads machine code.

@@ -7,6 +7,7 @@
 
 mod device;
 mod driver;
+mod event;
 mod kernels;
 mod memory;
 mod runtime;
@@ -19,6 +20,7 @@ mod view;
 
 pub use device::{GpuDevice, OpenSettings};
 pub use driver::{Card, Cause, Driver, DriverError, DriverResult, LaunchCall, Pinned};
+pub use event::Event;
 pub use kernels::{Aligned, Image, Module, best_image, held, targets};
 pub use memory::Buffer;
 pub use program::Program;

@@ -180,6 +180,10 @@ calls! {
         state.not_while_recording()?;
         wait_for(state, event)
     }
+    fn hipEventQuery(event: *mut c_void) |state| {
+        // As with waits: the work is done when somebody asks, which is as late as is allowed.
+        wait_for(state, event)
+    }
     fn hipEventDestroy(event: *mut c_void) |state| {
         state.events.remove(&(event.addr() as u64)).map(drop).ok_or(code::INVALID_HANDLE)
     }

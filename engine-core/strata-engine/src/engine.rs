@@ -9,14 +9,14 @@ use strata_model::quant;
 use strata_plugin_host::{Buffer, Device, HostMemory, ProgramSpec, Support};
 
 use crate::error::EngineError;
-use crate::graph::N_OWN_BUFFERS;
+use crate::graph::{Lowered, N_OWN_BUFFERS, StepLimits};
 use crate::hyperparameters::Hyperparameters;
 use crate::kv_cache::{CacheLayout, PAGE_CELLS};
 use crate::load::{Blueprint, EngineOptions, Reading};
 use crate::memory::MemoryPlan;
 use crate::probe::probe;
 use crate::session::Session;
-use crate::step::{Runner, Stage};
+use crate::step::{Chain, Runner, Stage};
 use crate::weights::{PartMode, Place};
 
 /// Bytes that are copied to a device between two reports of progress.
@@ -99,7 +99,7 @@ impl Engine {
 
         let n_parts = blueprint.weights.n_parts();
         let [table_buffer, cache_buffer, input, _, output] = own_buffers(&buffers, n_parts).map(Buffer::clone);
-        let Blueprint { cache, tables, decode, prefill, rope, .. } = blueprint;
+        let Blueprint { cache, tables, decode, prefill, rope, choosing, choices, .. } = blueprint;
         let mut stages = Vec::with_capacity(2);
         for (limits, lowered) in [decode, prefill] {
             let program = device.compile(&lowered.spec, &buffers)?;
@@ -107,7 +107,8 @@ impl Engine {
             plan.workspace += info.workspace_bytes + info.constant_bytes;
             stages.push(Stage::new(program, limits, lowered.input));
         }
-        let mut runner = Runner::new(stages, input, output, rope, reading.hyper.n_vocab as usize);
+        let chain = chain(&device, choosing, choices, &buffers, &mut plan)?;
+        let mut runner = Runner::new(stages, chain, input, output, rope, reading.hyper.n_vocab as usize);
         runner.warm_up()?;
         let n_sequences = cache.n_sequences as u32;
         let core = Core {
@@ -322,6 +323,32 @@ fn ask(device: &Device, spec: &ProgramSpec) -> Result<(), EngineError> {
         });
     }
     Ok(())
+}
+
+/// The programs that choose their token themselves, where the host gains by it: on a device with
+/// memory of its own, which can tell when a step is done while the next one waits already.
+fn chain(
+    device: &Device,
+    choosing: [(StepLimits, Lowered); 2],
+    choices: u64,
+    buffers: &[Buffer],
+    plan: &mut MemoryPlan,
+) -> Result<Option<Chain>, EngineError> {
+    if device.info().is_host_memory() || !device.has_events() {
+        return Ok(None);
+    }
+    if device.supports_all(&probe(&choosing[0].1.spec))?.iter().any(|support| matches!(support, Support::No(_))) {
+        return Ok(None);
+    }
+    let mut links = Vec::with_capacity(choosing.len());
+    for (limits, lowered) in choosing {
+        let Some(event) = device.event()? else { return Ok(None) };
+        let program = device.compile(&lowered.spec, buffers)?;
+        let info = program.info()?;
+        plan.workspace += info.workspace_bytes + info.constant_bytes;
+        links.push((Stage::new(program, limits, lowered.input), event));
+    }
+    Ok(Some(Chain::new(links, choices)))
 }
 
 /// Takes all memory, in the order of `Home`'s numbers.

@@ -166,6 +166,10 @@ impl Chooser<'_> {
         self.sampler.sample(&self.masked)
     }
 
+    fn is_greedy(&self) -> bool {
+        self.constraint.is_none() && self.sampler.is_plain_greedy()
+    }
+
     /// Whether the answer is complete with this token.
     fn accept(&mut self, token: u32) -> Result<bool, EngineError> {
         self.sampler.accept(token);
@@ -194,8 +198,10 @@ impl Answer {
         if limits.max_tokens == Some(0) {
             return Ok(FinishReason::MaxTokens);
         }
+        // Nobody asks for the logits: the device may choose, and begin the next step meanwhile.
+        let is_greedy = chooser.is_greedy() && !limits.log_probabilities;
+        let mut token = chooser.choose(session.logits())?;
         loop {
-            let token = chooser.choose(session.logits())?;
             if tokenizer.is_eog(token) && !limits.ignore_end {
                 return Ok(FinishReason::End);
             }
@@ -223,7 +229,13 @@ impl Answer {
             if generated >= room {
                 return Ok(FinishReason::ContextFull);
             }
-            session.evaluate(&[token])?;
+            if is_greedy {
+                let goes_on = generated + 1 < room && limits.max_tokens.is_none_or(|most| generated + 1 < most);
+                token = session.greedy(token, goes_on)?;
+            } else {
+                session.evaluate(&[token])?;
+                token = chooser.choose(session.logits())?;
+            }
             self.decode_steps += 1;
         }
     }

@@ -27,9 +27,23 @@ pub(crate) enum Home {
     /// What the host writes before each step.
     Input,
     Scratch,
-    /// The logits.
+    /// The logits, and behind them the tokens that steps chose.
     Output,
 }
+
+/// What a program leaves in the output buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The logits of the wanted rows, which the host chooses from.
+    Logits,
+    /// The token with the greatest logit. The step's own token comes from such a place too, so
+    /// that the next step can be handed over before the host knows what this one chose.
+    Choice { from: u64, to: u64 },
+}
+
+/// Bytes of a place for a chosen token: its id, and its logit `CHOICE_LOGIT` further on.
+pub(crate) const CHOICE_BYTES: u64 = 256;
+pub(crate) const CHOICE_LOGIT: u64 = 128;
 
 /// Buffers beside the parts of the file.
 pub(crate) const N_OWN_BUFFERS: usize = 5;
@@ -92,6 +106,7 @@ pub(crate) struct Graph<'w, 'g> {
     cache: &'w CacheLayout,
     tables: TableLayout,
     limits: StepLimits,
+    ending: Ending,
     n_parts: usize,
     builder: ProgramBuilder,
     /// Which scratch value a tensor is a view of, if of any.
@@ -134,6 +149,7 @@ impl<'w, 'g> Graph<'w, 'g> {
         name: &str,
         precise: bool,
         limits: StepLimits,
+        ending: Ending,
         shared: Shared<'w>,
         weights: &'w mut Weights<'g>,
     ) -> Graph<'w, 'g> {
@@ -152,6 +168,7 @@ impl<'w, 'g> Graph<'w, 'g> {
             cache: shared.cache,
             tables: shared.tables,
             limits,
+            ending,
             builder: ProgramBuilder::new(name, max).precise(precise),
             scratch_of: Vec::new(),
             scratch: Vec::new(),
@@ -182,7 +199,11 @@ impl<'w, 'g> Graph<'w, 'g> {
             bytes: tokens * 4 + n_rope * rope_bytes,
         };
         let input = self.input.clone();
-        self.ids = self.fixed(StrataDType::I32, Home::Input, input.ids, &[Dim::TOKENS]);
+        let (home, at) = match self.ending {
+            Ending::Logits => (Home::Input, input.ids),
+            Ending::Choice { from, .. } => (Home::Output, from),
+        };
+        self.ids = self.fixed(StrataDType::I32, home, at, &[Dim::TOKENS]);
         self.positions = self.fixed(StrataDType::I32, Home::Input, input.positions, &[Dim::TOKENS]);
         self.sequences = self.fixed(StrataDType::I32, Home::Input, input.sequences, &[Dim::TOKENS]);
         self.out_rows = self.fixed(StrataDType::I32, Home::Input, input.out_rows, &[Dim::OUTPUTS]);
@@ -406,10 +427,16 @@ impl<'w, 'g> Graph<'w, 'g> {
         out
     }
 
-    /// The head: logits of the wanted rows, into the output buffer.
+    /// The head: logits of the wanted rows, into the output buffer, or the greatest of them.
     pub(crate) fn logits(&mut self, head: &Weight, x: TensorId, softcap: Option<f32>) {
-        let out = self.fixed(StrataDType::F32, Home::Output, 0, &[Dim::Fixed(head.ne[1]), Dim::OUTPUTS]);
-        self.output_bytes = align(head.ne[1] * 4 * self.limits.outputs);
+        let dims = [Dim::Fixed(head.ne[1]), Dim::OUTPUTS];
+        let out = match self.ending {
+            Ending::Logits => {
+                self.output_bytes = align(head.ne[1] * 4 * self.limits.outputs);
+                self.fixed(StrataDType::F32, Home::Output, 0, &dims)
+            }
+            Ending::Choice { .. } => self.activation(StrataDType::F32, &dims),
+        };
         match softcap {
             None => self.mat_mul_into(out, head, x, None),
             Some(cap) => {
@@ -417,6 +444,18 @@ impl<'w, 'g> Graph<'w, 'g> {
                 self.builder.unary(out, raw, StrataUnary::Softcap, cap);
             }
         }
+        if let Ending::Choice { to, .. } = self.ending {
+            self.choose(out, to);
+        }
+    }
+
+    /// The index of the greatest of one row of logits and its value, for the host and the next step.
+    fn choose(&mut self, logits: TensorId, to: u64) {
+        let id = self.fixed(StrataDType::I32, Home::Output, to, &[Dim::OUTPUTS]);
+        let value = self.fixed(StrataDType::F32, Home::Output, to + CHOICE_LOGIT, &[Dim::Fixed(1), Dim::OUTPUTS]);
+        self.builder.arg_max(id, logits);
+        let column = self.reshape(logits, &[Dim::Fixed(1), self.dims(logits)[0]]);
+        self.builder.gather_rows(value, column, id);
     }
 
     // Lowering.

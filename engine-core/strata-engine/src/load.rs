@@ -7,7 +7,7 @@ use strata_model::gguf::Gguf;
 
 use crate::arch::{self, Architecture};
 use crate::error::EngineError;
-use crate::graph::{Graph, Lowered, Shared, StepLimits, TableLayout};
+use crate::graph::{CHOICE_BYTES, Ending, Graph, Lowered, Shared, StepLimits, TableLayout};
 use crate::hyperparameters::Hyperparameters;
 use crate::kv_cache::CacheLayout;
 use crate::rope::RopeTable;
@@ -115,6 +115,10 @@ pub(crate) struct Blueprint<'g> {
     pub(crate) rope: Vec<RopeTable>,
     pub(crate) decode: (StepLimits, Lowered),
     pub(crate) prefill: (StepLimits, Lowered),
+    /// Two that choose their token themselves, by turns: one reads what the other wrote.
+    pub(crate) choosing: [(StepLimits, Lowered); 2],
+    /// Where the places of chosen tokens begin in the output buffer.
+    pub(crate) choices: u64,
 }
 
 impl<'g> Blueprint<'g> {
@@ -141,20 +145,28 @@ impl<'g> Blueprint<'g> {
         // A file with more layers than tensors lacks some, which one layer too many tells as well.
         let n_layers = hyper.n_layers.min(gguf.tensors().len() as u64 + 1);
         let buildable = Hyperparameters { n_layers, ..hyper.clone() };
-        let mut program = |name, limits| {
-            let mut graph = Graph::new(name, options.precise, limits, shared, &mut weights);
+        let mut program = |name, limits, ending| {
+            let mut graph = Graph::new(name, options.precise, limits, ending, shared, &mut weights);
             architecture.build(&buildable, &mut graph);
             graph.weights.check(architecture.key())?;
             hyper.rms_eps()?;
             Ok::<_, EngineError>((limits, graph.lower()))
         };
-        let decode = program("decode", decode)?;
-        let prefill = program("prefill", prefill)?;
-        Ok(Blueprint { weights, cache, tables, rope, decode, prefill })
+        let decode = program("decode", decode, Ending::Logits)?;
+        let prefill = program("prefill", prefill, Ending::Logits)?;
+        let choices = align(decode.1.output_bytes.max(prefill.1.output_bytes));
+        let one = StepLimits { tokens: 1, outputs: 1 };
+        let places = [choices, choices + CHOICE_BYTES];
+        let choosing = [
+            program("decode and choose", one, Ending::Choice { from: places[0], to: places[1] })?,
+            program("decode and choose by turns", one, Ending::Choice { from: places[1], to: places[0] })?,
+        ];
+        Ok(Blueprint { weights, cache, tables, rope, decode, prefill, choosing, choices })
     }
 
     pub(crate) fn scratch_bytes(&self) -> u64 {
-        self.decode.1.scratch_bytes.max(self.prefill.1.scratch_bytes)
+        let most = self.decode.1.scratch_bytes.max(self.prefill.1.scratch_bytes);
+        self.choosing.iter().map(|program| program.1.scratch_bytes).fold(most, u64::max)
     }
 
     pub(crate) fn input_bytes(&self) -> u64 {
@@ -162,7 +174,7 @@ impl<'g> Blueprint<'g> {
     }
 
     pub(crate) fn output_bytes(&self) -> u64 {
-        self.decode.1.output_bytes.max(self.prefill.1.output_bytes)
+        self.choices + 2 * CHOICE_BYTES
     }
 
     pub(crate) fn table_bytes(&self) -> u64 {

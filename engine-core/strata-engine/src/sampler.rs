@@ -165,7 +165,7 @@ impl Sampler {
     /// Chooses a token. Fails when a logit is no number or nothing is left to choose from.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, EngineError> {
         check_logits(logits)?;
-        if self.settings.is_greedy() && !self.changes_logits() {
+        if self.is_plain_greedy() {
             return Ok(greatest(logits));
         }
         self.logits.clear();
@@ -184,6 +184,11 @@ impl Sampler {
             return Ok(index_of(&self.logits, greatest_logit));
         }
         Ok(self.draw(greatest_logit))
+    }
+
+    /// Whether each token is just the one with the greatest logit.
+    pub(crate) fn is_plain_greedy(&self) -> bool {
+        self.settings.is_greedy() && !self.changes_logits()
     }
 
     fn changes_logits(&self) -> bool {
@@ -332,7 +337,7 @@ fn index_of(logits: &[f32], value: f32) -> u32 {
 }
 
 /// −∞ bans a token; anything else that is no finite number means that the step went wrong.
-fn check_logits(logits: &[f32]) -> Result<(), EngineError> {
+pub(crate) fn check_logits(logits: &[f32]) -> Result<(), EngineError> {
     // One pass without a branch; which one it was is only looked for when there is one.
     let is_bad = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
     if !logits.iter().fold(false, |bad, logit| bad | is_bad(logit)) && logits.iter().any(|logit| logit.is_finite()) {

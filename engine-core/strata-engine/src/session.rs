@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use crate::engine::Core;
 use crate::error::EngineError;
-use crate::step::Wanted;
+use crate::sampler::{check_logits, greatest};
+use crate::step::{StepRow, Wanted};
 
 /// Tokens of a prompt's first step, and the fewest of a later one, while somebody may stop it.
 const FIRST_STEP: usize = 64;
@@ -112,6 +113,29 @@ impl Session {
         self.check(tokens)?;
         self.check_room(tokens)?;
         self.run(tokens, None)
+    }
+
+    /// Evaluates a token and gives the most probable one after it. Where the device can choose it, no
+    /// logits come back (`logits` is empty then), and with `goes_on` the step after this one begins
+    /// before the host has seen the token: for callers that will most likely ask for just that.
+    pub fn greedy(&mut self, token: u32, goes_on: bool) -> Result<u32, EngineError> {
+        self.check(&[token])?;
+        self.check_room(&[token])?;
+        self.logits_are_current = false;
+        let row = StepRow { token, position: self.tokens.len() as u64, sequence: self.sequence };
+        // The step ahead needs a cell too.
+        let goes_on = goes_on && row.position + 2 <= self.core.plan.context;
+        let choice = self.core.runner().choose(row, goes_on)?;
+        let Some((chosen, logit)) = choice else {
+            self.run(&[token], None)?;
+            check_logits(&self.logits)?;
+            return Ok(greatest(&self.logits));
+        };
+        self.tokens.push(token);
+        if !logit.is_finite() {
+            return Err(EngineError::NotANumber { token: chosen, value: logit });
+        }
+        Ok(chosen)
     }
 
     /// Evaluates tokens and hands over the logits after each of them, in order, with their position.

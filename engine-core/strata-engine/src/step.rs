@@ -2,10 +2,10 @@
 //! engine is loaded.
 
 use strata_backend_abi::{STRATA_N_SCALARS, StrataScalar};
-use strata_plugin_host::{Buffer, Program};
+use strata_plugin_host::{Buffer, Event, Program};
 
 use crate::error::EngineError;
-use crate::graph::{InputLayout, StepLimits};
+use crate::graph::{CHOICE_BYTES, CHOICE_LOGIT, InputLayout, StepLimits};
 use crate::rope::RopeTable;
 
 /// A compiled program with the layout of its inputs.
@@ -30,6 +30,40 @@ impl std::fmt::Debug for Stage {
     }
 }
 
+/// Steps of one token that choose the next one on the device. Links take turns: each reads the token
+/// that the other chose, so that one can be at work while the host reads what the other left.
+pub(crate) struct Chain {
+    links: Vec<(Stage, Event)>,
+    /// Where the places of chosen tokens begin in the output buffer; link `i` reads place `i` and
+    /// writes the other one.
+    choices: u64,
+    /// The step that was handed over and whose token the host has not read yet.
+    ahead: Option<Ahead>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ahead {
+    link: usize,
+    /// What the step evaluates. The host has learnt it from the link before.
+    row: StepRow,
+}
+
+impl Chain {
+    pub(crate) fn new(links: Vec<(Stage, Event)>, choices: u64) -> Chain {
+        Chain { links, choices, ahead: None }
+    }
+
+    fn place(&self, index: usize) -> u64 {
+        self.choices + index as u64 * CHOICE_BYTES
+    }
+}
+
+impl std::fmt::Debug for Chain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chain").field("ahead", &self.ahead).finish_non_exhaustive()
+    }
+}
+
 /// Of which tokens of a step logits are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -50,6 +84,8 @@ pub(crate) struct StepRow {
 pub(crate) struct Runner {
     /// Smallest first.
     stages: Vec<Stage>,
+    /// `None` where the host gains nothing by it.
+    chain: Option<Chain>,
     input: Buffer,
     output: Buffer,
     output_is_mapped: bool,
@@ -66,18 +102,22 @@ pub(crate) struct Runner {
 impl Runner {
     pub(crate) fn new(
         stages: Vec<Stage>,
+        chain: Option<Chain>,
         input: Buffer,
         output: Buffer,
         rope: Vec<RopeTable>,
         n_vocab: usize,
     ) -> Runner {
         let output_is_mapped = output.with_mapped(|_| ()).is_ok();
+        // Tokens are read while a step is at work, which only mapped memory allows.
+        let chain = chain.filter(|_| output_is_mapped);
         Runner {
             staging: vec![0; input.len() as usize],
             rows: Vec::new(),
             outputs: Vec::new(),
             row: if output_is_mapped { Vec::new() } else { vec![0; n_vocab * 4] },
             stages,
+            chain,
             input,
             output,
             output_is_mapped,
@@ -91,6 +131,11 @@ impl Runner {
     pub(crate) fn warm_up(&mut self) -> Result<(), EngineError> {
         for stage in 0..self.stages.len() {
             self.run_stage(stage, &[StepRow { token: 0, position: 0, sequence: 0 }], &[0])?;
+        }
+        // Both links, and the place of the first token.
+        self.choose(StepRow { token: 0, position: 0, sequence: 0 }, true)?;
+        if let Some(chain) = &mut self.chain {
+            chain.ahead = None;
         }
         self.output.read(0, &mut [0; 4])?;
         Ok(())
@@ -138,30 +183,58 @@ impl Runner {
     }
 
     fn run_stage(&mut self, stage: usize, rows: &[StepRow], outputs: &[u32]) -> Result<(), EngineError> {
-        let n = rows.len();
-        let Stage { program, input, .. } = &mut self.stages[stage];
-        let staging = &mut self.staging;
-        write_i32(staging, input.ids, rows.iter().map(|row| row.token.cast_signed()));
-        write_i32(staging, input.positions, rows.iter().map(|row| row.position as i32));
-        write_i32(staging, input.sequences, rows.iter().map(|row| row.sequence.cast_signed()));
-        write_i32(staging, input.out_rows, outputs.iter().map(|row| row.cast_signed()));
-        let mut used = input.out_rows as usize + outputs.len() * 4;
-        for (table, offset) in self.rope.iter().zip(&input.rope) {
-            let row_bytes = table.n_pairs() * 8;
-            let start = *offset as usize;
-            used = start + n * row_bytes;
-            for (row, bytes) in rows.iter().zip(staging[start..used].chunks_exact_mut(row_bytes)) {
-                table.write_row(row.position, bytes);
-            }
+        if let Some(chain) = &mut self.chain {
+            chain.ahead = None;
         }
-        self.input.write(0, &staging[..used])?;
-        let length = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
-        let mut scalars = [0; STRATA_N_SCALARS];
-        scalars[StrataScalar::Tokens as usize] = n as i64;
-        scalars[StrataScalar::Outputs as usize] = outputs.len() as i64;
-        scalars[StrataScalar::KvLength as usize] = length as i64;
-        scalars[StrataScalar::Position as usize] = rows.first().map_or(0, |row| row.position as i64);
-        program.run(&scalars)?;
+        let Stage { program, input, .. } = &mut self.stages[stage];
+        write_i32(&mut self.staging, input.ids, rows.iter().map(|row| row.token.cast_signed()));
+        let used = fill(&mut self.staging, input, &self.rope, rows, outputs);
+        self.input.write(0, &self.staging[..used])?;
+        program.run(&scalars(rows, outputs))?;
+        Ok(())
+    }
+
+    /// Evaluates a token and gives the one with the greatest logit after it, and that logit; `None`
+    /// where the device does not choose. With `goes_on` the step after it is handed over before this one is waited for; if it is not what is
+    /// asked for next, it was in vain and does no harm: it wrote a cell that is written again before
+    /// it is read.
+    pub(crate) fn choose(&mut self, row: StepRow, goes_on: bool) -> Result<Option<(u32, f32)>, EngineError> {
+        let Some(chain) = &mut self.chain else { return Ok(None) };
+        let first = chain.place(0);
+        let link = match chain.ahead.take().filter(|ahead| ahead.row == row) {
+            Some(ahead) => ahead.link,
+            None => {
+                // Waits for what may still be at work.
+                self.output.write(first, &row.token.to_le_bytes())?;
+                self.hand_over(0, row)?;
+                0
+            }
+        };
+        let next = 1 - link;
+        let after = StepRow { position: row.position + 1, ..row };
+        if goes_on {
+            self.hand_over(next, after)?;
+        }
+        let Some(chain) = &mut self.chain else { return Ok(None) };
+        chain.links[link].1.wait()?;
+        let place = chain.place(next) as usize;
+        let word = |bytes: &[u8], at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        let (token, logit) = self.output.with_mapped(|bytes| {
+            let logit = f32::from_le_bytes(word(bytes, place + CHOICE_LOGIT as usize));
+            (u32::from_le_bytes(word(bytes, place)), logit)
+        })?;
+        chain.ahead = goes_on.then_some(Ahead { link: next, row: StepRow { token, ..after } });
+        Ok(Some((token, logit)))
+    }
+
+    /// Enqueues a step of one token, whose id is in the link's place or will be.
+    fn hand_over(&mut self, link: usize, row: StepRow) -> Result<(), EngineError> {
+        let Some(chain) = &mut self.chain else { return Ok(()) };
+        let (Stage { program, input, .. }, event) = &mut chain.links[link];
+        let used = fill(&mut self.staging, input, &self.rope, &[row], &[0]);
+        let from = input.positions as usize;
+        self.input.write(input.positions, &self.staging[from..used])?;
+        program.run_with(&scalars(&[row], &[0]), &[], Some(event))?;
         Ok(())
     }
 
@@ -177,6 +250,33 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// Everything that a step reads from the input buffer but the ids; up to where it is filled.
+fn fill(staging: &mut [u8], input: &InputLayout, rope: &[RopeTable], rows: &[StepRow], outputs: &[u32]) -> usize {
+    write_i32(staging, input.positions, rows.iter().map(|row| row.position as i32));
+    write_i32(staging, input.sequences, rows.iter().map(|row| row.sequence.cast_signed()));
+    write_i32(staging, input.out_rows, outputs.iter().map(|row| row.cast_signed()));
+    let mut used = input.out_rows as usize + outputs.len() * 4;
+    for (table, offset) in rope.iter().zip(&input.rope) {
+        let row_bytes = table.n_pairs() * 8;
+        let start = *offset as usize;
+        used = start + rows.len() * row_bytes;
+        for (row, bytes) in rows.iter().zip(staging[start..used].chunks_exact_mut(row_bytes)) {
+            table.write_row(row.position, bytes);
+        }
+    }
+    used
+}
+
+fn scalars(rows: &[StepRow], outputs: &[u32]) -> [i64; STRATA_N_SCALARS] {
+    let length = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
+    let mut scalars = [0; STRATA_N_SCALARS];
+    scalars[StrataScalar::Tokens as usize] = rows.len() as i64;
+    scalars[StrataScalar::Outputs as usize] = outputs.len() as i64;
+    scalars[StrataScalar::KvLength as usize] = length as i64;
+    scalars[StrataScalar::Position as usize] = rows.first().map_or(0, |row| row.position as i64);
+    scalars
 }
 
 fn write_i32(staging: &mut [u8], offset: u64, values: impl Iterator<Item = i32>) {

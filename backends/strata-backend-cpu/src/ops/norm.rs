@@ -138,6 +138,15 @@ impl RowOp for ArgMax {
     fn unit(&self, run: &Run<'_>, unit: usize, _scratch: &mut Scratch) {
         let mut best = (f32::NEG_INFINITY, 0);
         each_block(&self.x, [unit, 0, 0], |start, values| {
+            if best.0.is_nan() {
+                return;
+            }
+            // Counted, not searched: a count has no branch in it.
+            if values.iter().map(|value| u32::from(value.is_nan())).sum::<u32>() > 0 {
+                let place = values.iter().position(|value| value.is_nan()).unwrap_or(0);
+                best = (f32::NAN, start + place);
+                return;
+            }
             // Most blocks hold no new best; only those that do are searched.
             let greatest = (run.kernels.greatest)(values);
             if greatest > best.0 {
@@ -210,5 +219,18 @@ mod tests {
         let out = machine.indices(&[-1; 3]);
         machine.op(StrataOpKind::ArgMax, &[&out, &x], &[], &[]).unwrap();
         assert_eq!(machine.read_indices(&out), [300, 13, 599]);
+    }
+
+    #[test]
+    fn a_nan_is_above_every_number() {
+        let mut machine = Machine::new();
+        let x = machine.floats_with([600, 3, 1, 1], |i| match i {
+            0 | 1201 => f32::INFINITY,
+            37 | 550 | 1190 => f32::NAN,
+            _ => value(i),
+        });
+        let out = machine.indices(&[-1; 3]);
+        machine.op(StrataOpKind::ArgMax, &[&out, &x], &[], &[]).unwrap();
+        assert_eq!(machine.read_indices(&out), [37, 590, 1]);
     }
 }

@@ -74,6 +74,7 @@ functions! {
     event_create = "cuEventCreate": fn(*mut Opaque, c_uint);
     event_record = "cuEventRecord": fn(Opaque, Opaque);
     event_synchronize = "cuEventSynchronize": fn(Opaque);
+    event_query = "cuEventQuery": fn(Opaque);
     event_destroy = "cuEventDestroy_v2": fn(Opaque);
     module_load = "cuModuleLoadData": fn(*mut Opaque, *const c_void);
     module_function = "cuModuleGetFunction": fn(*mut Opaque, Opaque, *const c_char);

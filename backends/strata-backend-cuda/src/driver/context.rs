@@ -20,6 +20,8 @@ const STREAM_ALONE: c_uint = 1;
 const CAPTURE_OF_THREAD: c_int = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const EVENT_PLAIN: c_uint = 2;
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: c_int = 600;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const HOST_MAPPED: c_uint = 3;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
@@ -305,6 +307,15 @@ impl Driver for CudaDriver {
     fn wait(&self, event: u64) -> DriverResult<()> {
         // SAFETY: an event of `event`, not yet freed.
         self.call("cuEventSynchronize", || unsafe { (self.functions().event_synchronize)(opaque(event)) })
+    }
+
+    fn reached(&self, event: u64) -> DriverResult<bool> {
+        // SAFETY: an event of `event`, not yet freed.
+        match self.call("cuEventQuery", || unsafe { (self.functions().event_query)(opaque(event)) }) {
+            Ok(()) => Ok(true),
+            Err(error) if error.code == NOT_READY => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn free_event(&self, event: u64) {

@@ -98,6 +98,7 @@ EXPORT int cuGraphExecDestroy(void *graph) { (void)graph; CHECK(); return 0; }
 EXPORT int cuEventCreate(void **out, unsigned flags) { (void)flags; CHECK(); *out = (void *)(intptr_t)11; return 0; }
 EXPORT int cuEventRecord(void *event, void *stream) { (void)event; (void)stream; CHECK(); return 0; }
 EXPORT int cuEventSynchronize(void *event) { (void)event; CHECK(); return 0; }
+EXPORT int cuEventQuery(void *event) { (void)event; CHECK(); return 0; }
 EXPORT int cuEventDestroy_v2(void *event) { (void)event; CHECK(); return 0; }
 EXPORT int cuModuleLoadData(void **out, const void *image) { (void)image; CHECK(); *out = (void *)(intptr_t)12; return 0; }
 EXPORT int cuModuleGetFunction(void **out, void *module, const char *name) { (void)module; (void)name; CHECK(); *out = (void *)(intptr_t)13; return 0; }

@@ -70,6 +70,7 @@ functions! {
     event_create = "hipEventCreateWithFlags": fn(*mut Opaque, c_uint);
     event_record = "hipEventRecord": fn(Opaque, Opaque);
     event_synchronize = "hipEventSynchronize": fn(Opaque);
+    event_query = "hipEventQuery": fn(Opaque);
     event_destroy = "hipEventDestroy": fn(Opaque);
     module_load = "hipModuleLoadData": fn(*mut Opaque, *const c_void);
     module_function = "hipModuleGetFunction": fn(*mut Opaque, Opaque, *const c_char);

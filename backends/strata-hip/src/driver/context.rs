@@ -15,6 +15,8 @@ const STREAM_ALONE: c_uint = 1;
 const CAPTURE_OF_THREAD: c_int = 1;
 /// `hipEventDisableTiming`.
 const EVENT_PLAIN: c_uint = 2;
+/// `hipErrorNotReady`.
+const NOT_READY: c_int = 600;
 /// `hipHostMallocPortable | hipHostMallocMapped`.
 const HOST_MAPPED: c_uint = 3;
 
@@ -249,6 +251,15 @@ impl Driver for HipDriver {
     fn wait(&self, event: u64) -> DriverResult<()> {
         // SAFETY: an event of `event`, not yet freed.
         self.call("hipEventSynchronize", |functions| unsafe { (functions.event_synchronize)(opaque(event)) })
+    }
+
+    fn reached(&self, event: u64) -> DriverResult<bool> {
+        // SAFETY: an event of `event`, not yet freed.
+        match self.call("hipEventQuery", |functions| unsafe { (functions.event_query)(opaque(event)) }) {
+            Ok(()) => Ok(true),
+            Err(error) if error.code == NOT_READY => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn free_event(&self, event: u64) {

@@ -199,5 +199,17 @@ fn arg_maxes() -> Vec<Case> {
             b.op(StrataOpKind::ArgMax, &[Some(out), Some(x)], &[], &[]);
         });
     }
+    // A step that went wrong must be seen by what it chose.
+    both_modes(&mut cases, "V5000 with NaN and infinities", 5, |b| {
+        let x = b.tensor(Place::Scratch, StrataDType::F32, &[Dim::Fixed(5000), Dim::Tokens]);
+        b.fill(x, |rng| match rng.below(2000) {
+            0 => f64::NAN,
+            1 => f64::INFINITY,
+            2..1000 => f64::NEG_INFINITY,
+            other => other as f64,
+        });
+        let out = b.tensor(Place::Scratch, StrataDType::I32, &[Dim::Tokens]);
+        b.op(StrataOpKind::ArgMax, &[Some(out), Some(x)], &[], &[]);
+    });
     cases
 }

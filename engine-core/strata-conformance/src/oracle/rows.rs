@@ -115,7 +115,7 @@ pub(super) fn arg_max(call: &Call<'_>) -> Expected {
         let row = call.row(&x, index);
         let mut best = 0;
         for (i, value) in row.iter().enumerate() {
-            if *value > row[best] {
+            if *value > row[best] || (value.is_nan() && !row[best].is_nan()) {
                 best = i;
             }
         }

@@ -201,6 +201,40 @@ fn the_context_ends_where_it_says() {
     assert_eq!(session.prompt(&[VOCAB as u32]).unwrap_err().code(), text::UNKNOWN_TOKEN);
 }
 
+/// Greedy steps, however they are mixed with others and broken off, give the tokens of logits.
+#[test]
+fn greedy_steps_give_what_the_logits_say() {
+    let options = EngineOptions { max_context: Some(40), sequences: 2, ..EngineOptions::default() };
+    let engine = load(&open(&toy("gemma3")), &options);
+    let (mut session, mut other) = (engine.session().unwrap(), engine.session().unwrap());
+    let greatest = |logits: &[f32]| {
+        let best = (0..logits.len()).fold(0, |best, i| if logits[i] > logits[best] { i } else { best });
+        best as u32
+    };
+    let prompt = tokens(5, VOCAB, 14);
+    session.prompt(&prompt).unwrap();
+    let mut expected = vec![greatest(session.logits())];
+    while session.position() < 40 {
+        session.evaluate(&[*expected.last().unwrap()]).unwrap();
+        expected.push(greatest(session.logits()));
+    }
+    for stray in [usize::MAX, 3, 1] {
+        session.truncate(0);
+        session.prompt(&prompt).unwrap();
+        let mut got = vec![greatest(session.logits())];
+        while session.position() < 40 {
+            if got.len() % stray == 0 {
+                other.truncate(0);
+                other.greedy(7, true).unwrap();
+            }
+            got.push(session.greedy(*got.last().unwrap(), true).unwrap());
+        }
+        assert_eq!(got, expected, "{stray}");
+        let error = session.greedy(1, true).unwrap_err();
+        assert!(matches!(error, EngineError::ContextExceeded { tokens: 41, context: 40 }), "{error}");
+    }
+}
+
 #[test]
 fn sequences_are_apart_and_given_back() {
     let options = EngineOptions { max_context: Some(100), sequences: 2, ..EngineOptions::default() };

@@ -23,11 +23,10 @@ pub(super) fn child(path: &Path, args: &BenchArgs) -> Outcome {
     let mut session = loaded.engine.session()?;
     let ready = start.elapsed().as_secs_f64();
     let longest = args.prompt_tokens.iter().copied().max().unwrap_or(1) as usize;
-    let decode = args.decode_tokens as usize;
-    let tokens = super::text_tokens(&loaded, longest.max(decode));
+    let tokens = super::text_tokens(&loaded, longest);
     let prompt = super::prompt_speed(&mut session, &tokens[..longest])?;
     session.truncate(0);
-    let decode = super::decode_speed(&mut session, &[], &tokens[..decode])?;
+    let decode = super::decode_speed(&mut session, &[], tokens[0], args.decode_tokens)?;
     printer::compact(&json!({ "ready": ready, "prompt": prompt, "decode": decode }))?;
     Ok(ExitStatus::Done)
 }
