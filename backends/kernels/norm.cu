@@ -65,32 +65,8 @@ DEVICE u32 rank_of(float x) {
     return x != x ? 0xffffffffu : bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// 1024 threads a row, eight values in flight each. Equal values: the lowest index.
-KERNEL LAUNCH_BOUNDS(1024, 1) arg_max(ArgMaxArgs args) {
-    grid_release();
-    grid_wait();
-    SHARED u32 ranks[32];
-    SHARED i32 places[32];
-    const float *x = args.x + args.x_stride * bid_x();
-    u32 best = 0;
-    i32 place = 0x7fffffff;
-    for (i32 start = (i32)tid(); start < args.n; start += 8 * 1024) {
-        float value[8];
-#pragma unroll
-        for (i32 j = 0; j < 8; j++) {
-            i32 i = start + j * 1024;
-            value[j] = x[i < args.n ? i : start];
-        }
-#pragma unroll
-        for (i32 j = 0; j < 8; j++) {
-            i32 i = start + j * 1024;
-            u32 rank = rank_of(value[j]);
-            if (i < args.n && rank > best) {
-                best = rank;
-                place = i;
-            }
-        }
-    }
+// The greatest rank of all lanes and its lowest place, in every lane.
+DEVICE void best_of_group(u32 &best, i32 &place) {
     for (u32 mask = 16; mask > 0; mask /= 2) {
         u32 rank = (u32)shfl_xor_i((i32)best, mask);
         i32 other = shfl_xor_i(place, mask);
@@ -99,19 +75,47 @@ KERNEL LAUNCH_BOUNDS(1024, 1) arg_max(ArgMaxArgs args) {
             place = other;
         }
     }
+}
+
+constexpr i32 IN_FLIGHT = 16;
+
+// 1024 threads a row, sixteen values in flight each. Equal values: the lowest index.
+KERNEL LAUNCH_BOUNDS(1024, 1) arg_max(ArgMaxArgs args) {
+    grid_release();
+    grid_wait();
+    SHARED u32 ranks[32];
+    SHARED i32 places[32];
+    const float *x = args.x + args.x_stride * bid_x();
+    u32 best = 0;
+    i32 place = 0x7fffffff;
+    for (i32 start = (i32)tid(); start < args.n; start += IN_FLIGHT * 1024) {
+        float value[IN_FLIGHT];
+#pragma unroll
+        for (i32 j = 0; j < IN_FLIGHT; j++) {
+            i32 i = start + j * 1024;
+            value[j] = x[i < args.n ? i : start];
+        }
+#pragma unroll
+        for (i32 j = 0; j < IN_FLIGHT; j++) {
+            i32 i = start + j * 1024;
+            u32 rank = rank_of(value[j]);
+            if (i < args.n && rank > best) {
+                best = rank;
+                place = i;
+            }
+        }
+    }
+    best_of_group(best, place);
     if (lane() == 0) {
         ranks[group()] = best;
         places[group()] = place;
     }
     barrier();
-    if (tid() != 0) return;
-    for (u32 i = 1; i < 1024 / LANES; i++) {
-        if (ranks[i] > best || (ranks[i] == best && places[i] < place)) {
-            best = ranks[i];
-            place = places[i];
-        }
-    }
-    args.out[bid_x() * args.out_step] = place;
+    if (group() != 0) return;
+    best = lane() < 1024 / LANES ? ranks[lane()] : 0;
+    place = lane() < 1024 / LANES ? places[lane()] : 0x7fffffff;
+    best_of_group(best, place);
+    if (lane() == 0) args.out[bid_x() * args.out_step] = place;
 }
 
 struct NormQ8Args {
