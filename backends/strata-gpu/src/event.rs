@@ -13,7 +13,7 @@ use crate::memory::{Core, late};
 #[derive(Debug)]
 pub struct Event<D: Driver> {
     core: Arc<Core<D>>,
-    event: u64,
+    handle: u64,
     is_recorded: AtomicBool,
     /// For those who wait before the run that signals.
     turn: (Mutex<()>, Condvar),
@@ -21,14 +21,14 @@ pub struct Event<D: Driver> {
 
 impl<D: Driver> Event<D> {
     pub(crate) fn new(core: &Arc<Core<D>>) -> Result<Event<D>> {
-        let event = core.driver.event().map_err(|error| core.failure("making an event", &error))?;
+        let handle = core.driver.event().map_err(|error| core.failure("making an event", &error))?;
         let turn = (Mutex::new(()), Condvar::new());
-        Ok(Event { core: Arc::clone(core), event, is_recorded: AtomicBool::new(false), turn })
+        Ok(Event { core: Arc::clone(core), handle, is_recorded: AtomicBool::new(false), turn })
     }
 
     /// Signalled once all work so far is done.
     pub(crate) fn record(&self) -> Result<()> {
-        let recorded = self.core.driver.record(self.event);
+        let recorded = self.core.driver.record(self.handle);
         recorded.map_err(|error| self.core.failure("recording an event", &error))?;
         let _held = self.turn.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_recorded.store(true, Ordering::Release);
@@ -40,7 +40,7 @@ impl<D: Driver> Event<D> {
         if !self.is_recorded.load(Ordering::Acquire) {
             return Ok(false);
         }
-        self.core.driver.reached(self.event).map_err(|error| late(&self.core, "", &error))
+        self.core.driver.reached(self.handle).map_err(|error| late(&self.core, "", &error))
     }
 
     pub(crate) fn wait(&self) -> Result<()> {
@@ -50,12 +50,12 @@ impl<D: Driver> Event<D> {
                 held = self.turn.1.wait(held).unwrap_or_else(PoisonError::into_inner);
             }
         }
-        self.core.driver.wait(self.event).map_err(|error| late(&self.core, "", &error))
+        self.core.driver.wait(self.handle).map_err(|error| late(&self.core, "", &error))
     }
 }
 
 impl<D: Driver> Drop for Event<D> {
     fn drop(&mut self) {
-        self.core.driver.free_event(self.event);
+        self.core.driver.free_event(self.handle);
     }
 }

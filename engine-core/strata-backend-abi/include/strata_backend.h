@@ -217,7 +217,7 @@ enum StrataOpKind {
     STRATA_OP_KIND_GATHER_ROWS = 16,
     // Copies and converts between F32, F16 and BF16: `0 out`, `1 x`, same shape.
     STRATA_OP_KIND_COPY = 17,
-    // `0 out I32 [T]` = index of the greatest of `1 x [V, T]`; equal values: the lowest index.
+    // `0 out I32 [T]` = index of the greatest of `1 x [V, T]`, a NaN above every number; equal values: the lowest index.
     STRATA_OP_KIND_ARG_MAX = 18,
     // `0 out` = x / sqrt(Σ x² + f[0]) per row over ne0. `0 out`, `1 x`.
     STRATA_OP_KIND_L2_NORM = 19,

@@ -201,14 +201,13 @@ impl Runner {
     pub(crate) fn choose(&mut self, row: StepRow, goes_on: bool) -> Result<Option<(u32, f32)>, EngineError> {
         let Some(chain) = &mut self.chain else { return Ok(None) };
         let first = chain.place(0);
-        let link = match chain.ahead.take().filter(|ahead| ahead.row == row) {
-            Some(ahead) => ahead.link,
-            None => {
-                // Waits for what may still be at work.
-                self.output.write(first, &row.token.to_le_bytes())?;
-                self.hand_over(0, row)?;
-                0
-            }
+        let link = if let Some(ahead) = chain.ahead.take().filter(|ahead| ahead.row == row) {
+            ahead.link
+        } else {
+            // Waits for what may still be at work.
+            self.output.write(first, &row.token.to_le_bytes())?;
+            self.hand_over(0, row)?;
+            0
         };
         let next = 1 - link;
         let after = StepRow { position: row.position + 1, ..row };
