@@ -72,12 +72,15 @@ pub fn build(recipe: &Recipe<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Built(modules.len()))
 }
 
+/// Each kernel source's module with what its targets' machine code is called.
+pub type Assembled = Vec<(String, Vec<String>)>;
+
 /// Compiles everything and hands it to this assembler, as [`build`] would with the assembler at hand; module by module
 /// its targets. For tests. None without a compiler.
 ///
 /// # Errors
 /// As [`build`].
-pub fn assemble(recipe: &Recipe<'_>, ptxas: &Path) -> Result<Option<Vec<(String, Vec<String>)>>, String> {
+pub fn assemble(recipe: &Recipe<'_>, ptxas: &Path) -> Result<Option<Assembled>, String> {
     let Some(clang) = compile::clang() else { return Ok(None) };
     fs_err::create_dir_all(recipe.out).map_err(|error| error.to_string())?;
     let modules = compile::all(recipe, &kernel_sources(recipe.sources)?, &clang, Some(ptxas))?;

@@ -10,7 +10,6 @@ use strata_kernel_build::{CUDA_TARGETS, Recipe, assemble};
 const CARDS: [&str; 6] = ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120"];
 
 #[test]
-#[expect(clippy::print_stderr, reason = "says what is not tried and why")]
 fn nvidias_assembler_takes_every_kernel_for_every_card() {
     // A variable of its own: `STRATA_PTXAS` puts machine code into the plugin as well.
     let Some(ptxas) = std::env::var_os("STRATA_TEST_PTXAS").map(PathBuf::from).filter(|path| path.is_file()) else {
