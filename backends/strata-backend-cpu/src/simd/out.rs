@@ -31,7 +31,8 @@ impl OutPart<'_> {
         unsafe { OutPart::new(values.as_mut_ptr(), rows, 0..rows, n_columns) }
     }
 
-    /// Writes `values` to rows `row..` of a column.
+    /// Writes `values` to rows `row..` of a column. Inlined, so that a length that is known becomes plain stores.
+    #[inline]
     pub(crate) fn put(&mut self, column: usize, row: usize, values: &[f32]) {
         assert!(column < self.n_columns && self.rows.start <= row && row + values.len() <= self.rows.end);
         // SAFETY: `new`'s caller guarantees the element, which the assertion keeps inside the part.

@@ -72,14 +72,35 @@ pub(super) fn eight_rows<F: Format>(
         let blocks = at(rows, index);
         // SAFETY: this function's target features are what the call needs.
         unsafe { F::scales(&blocks, &mut scales) };
-        // The bound is a constant, so that the loop unrolls and the scales stay in registers.
-        for sub in 0..F::SUB_BLOCKS {
-            let x = &x[sub];
-            let whole = whole_sums::<F>(&blocks, sub, x, &scales);
-            acc = accumulate::<F::Kind>(acc, whole, x, scales.scale[sub], scales.min[sub], &scales.sub_min[sub]);
+        acc = stretch::<F, 0>(acc, &blocks, x, &scales);
+        // Each is a copy of its own: with the number known, shifts are by constants and bytes that two stretches
+        // share are loaded once. The compiler does not unroll a loop that long.
+        if F::SUB_BLOCKS == 8 {
+            acc = stretch::<F, 1>(acc, &blocks, x, &scales);
+            acc = stretch::<F, 2>(acc, &blocks, x, &scales);
+            acc = stretch::<F, 3>(acc, &blocks, x, &scales);
+            acc = stretch::<F, 4>(acc, &blocks, x, &scales);
+            acc = stretch::<F, 5>(acc, &blocks, x, &scales);
+            acc = stretch::<F, 6>(acc, &blocks, x, &scales);
+            acc = stretch::<F, 7>(acc, &blocks, x, &scales);
         }
     }
     acc
+}
+
+/// Stretch `SUB` of 32 columns.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn stretch<F: Format, const SUB: usize>(
+    acc: __m256,
+    blocks: &[&F::Block; 8],
+    x: &[ActivationBlock],
+    scales: &Scales,
+) -> __m256 {
+    const { assert!(F::SUB_BLOCKS == 1 || F::SUB_BLOCKS == 8, "blocks of 32 or 256") };
+    let x = &x[SUB];
+    let whole = whole_sums::<F>(blocks, SUB, x, scales);
+    accumulate::<F::Kind>(acc, whole, x, scales.scale[SUB], scales.min[SUB], &scales.sub_min[SUB])
 }
 
 /// The `index`-th element of each slice. A loop, because the optimiser leaves a call to the array's

@@ -7,8 +7,9 @@ use super::load::{load_32, words};
 use crate::matmul::field;
 use core::arch::x86_64::{
     __m256, __m256i, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_mul_ps, _mm256_or_si256,
-    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_ps, _mm256_sll_epi32, _mm256_slli_epi32, _mm256_srai_epi32,
-    _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi32, _mm256_sub_epi32, _mm256_xor_ps,
+    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_ps, _mm256_sll_epi32, _mm256_slli_epi16, _mm256_slli_epi32,
+    _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi32,
+    _mm256_xor_ps,
 };
 
 format!(Q2K, SmallSubMin, 84 bytes, 8 x 32, offset 0,
@@ -70,8 +71,7 @@ format!(Q6K, MediumSub, 210 bytes, 8 x 32, offset 32,
 values(block, sub) {
     let (half, quarter) = (sub / 4, sub % 4);
     let low = plane_of_four(field(block, 64 * half + 32 * (quarter % 2)), quarter / 2);
-    let high = plane_of_two(field(block, 128 + 32 * half), quarter);
-    _mm256_or_si256(low, _mm256_slli_epi32::<4>(high))
+    _mm256_or_si256(low, high_of_two(field(block, 128 + 32 * half), quarter))
 }
 scales(blocks, scales) {
     let scale = halves(blocks, 208);
@@ -106,6 +106,20 @@ scales(blocks, scales) {
 #[target_feature(enable = "avx2")]
 fn plane_of_two(bytes: &[u8; 32], plane: usize) -> __m256i {
     _mm256_and_si256(_mm256_srl_epi16(load_32(bytes), count(2 * plane)), _mm256_set1_epi8(3))
+}
+
+/// 2-bit numbers `plane` of each byte, times 16: one shift straight to their place.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn high_of_two(bytes: &[u8; 32], plane: usize) -> __m256i {
+    let packed = load_32(bytes);
+    let placed = match plane {
+        0 => _mm256_slli_epi16::<4>(packed),
+        1 => _mm256_slli_epi16::<2>(packed),
+        2 => packed,
+        _ => _mm256_srli_epi16::<2>(packed),
+    };
+    _mm256_and_si256(placed, _mm256_set1_epi8(0x30))
 }
 
 /// 4-bit numbers `plane` of each byte.

@@ -81,8 +81,14 @@ impl<'a> Call<'a> {
     }
 
     /// The bytes of eight rows from `first` on; past the end of the range the last one again.
+    #[inline]
     fn eight_rows(&self, first: usize) -> [&'a [u8]; TILE_ROWS] {
-        core::array::from_fn(|i| self.job.row((first + i).min(self.rows.end - 1), self.plan.row_bytes()))
+        let (bytes, stride) = (self.plan.row_bytes(), self.job.row_stride);
+        if self.rows.end - first >= TILE_ROWS {
+            let group = &self.job.weights[first * stride..][..(TILE_ROWS - 1) * stride + bytes];
+            return core::array::from_fn(|i| &group[i * stride..][..bytes]);
+        }
+        core::array::from_fn(|i| self.job.row((first + i).min(self.rows.end - 1), bytes))
     }
 
     /// Adds the bias and writes eight rows of a column, as far as they are in the range.
@@ -91,6 +97,13 @@ impl<'a> Call<'a> {
     fn put(&self, out: &mut OutPart<'_>, column: usize, first: usize, values: __m256) {
         let count = (self.rows.end - first).min(TILE_ROWS);
         let mut buffer = [0.0_f32; TILE_ROWS];
+        if count == TILE_ROWS {
+            let bias = self.job.bias.and_then(|bias| bias[first..].first_chunk());
+            let values = bias.map_or(values, |bias| _mm256_add_ps(values, load::load_f32(bias)));
+            load::store_f32(&mut buffer, values);
+            out.put(column, first, &buffer);
+            return;
+        }
         let mut values = values;
         if let Some(bias) = self.job.bias {
             buffer[..count].copy_from_slice(&bias[first..][..count]);
