@@ -198,6 +198,12 @@ pub fn choose(candidates: &[Candidate], request: &Request) -> Selection {
         (false, BackendKind::Cpu) => "no plugin for a GPU is installed".to_owned(),
         (false, _) => best.fit.to_string(),
     };
+    let idle = candidates.iter().filter(|other| other.kind.is_gpu()).map(|other| other.plugin.as_str());
+    let idle = idle.collect::<Vec<_>>().join(", ");
+    // Somebody installed it to be used: that it is not is said, also where no card is to blame for it.
+    if kind == BackendKind::Cpu && !request.is_explicit() && selection.warnings.is_empty() && !idle.is_empty() {
+        selection.notes.push(format!("{idle}: installed, and no card for it is here; the CPU computes"));
+    }
     if best.fit.compiles_first() {
         selection.notes.push(format!("{}: {}; the first start is slow", best.name, best.fit));
     }

@@ -104,6 +104,10 @@ fn hardware_that_is_not_there_is_no_warning() {
     gpu.hardware = Hardware::Absent;
     let text = told(&[gpu.clone(), cpu()], &Request::of(BackendRequest::Auto));
     assert!(!text.contains("warning"), "{text}");
+    // A line all the same: somebody installed it to be used.
+    let notes = |request| choose(&[gpu.clone(), cpu()], &Request::of(request)).notes;
+    assert_eq!(notes(BackendRequest::Auto), ["cuda: installed, and no card for it is here; the CPU computes"]);
+    assert!(notes(BackendRequest::Cpu).is_empty());
     assert!(text.contains("cuda: unusable: [S0328] no libcuda.so.1; the machine has no such hardware"), "{text}");
     // A crash is the plugin's fault, whatever is in the machine, and an unknown refusal may be anything.
     gpu.state = failed(codes::PLUGIN_REFUSED, "status 999");
