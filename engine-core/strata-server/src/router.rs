@@ -24,6 +24,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new()
         .route("/health", get(health))
         .route("/metrics", get(figures))
+        .route("/openapi.json", get(description))
         .route("/v1/status", get(server_status))
         .route("/v1/models", get(model_list))
         .route("/v1/models/{*name}", get(model))
@@ -71,6 +72,13 @@ fn context(app: &Arc<App>, request: &Request<Body>, path: &'static str) -> Resul
 
 async fn health(State(app): State<Arc<App>>) -> Response<Body> {
     status::health(&app)
+}
+
+/// What the paths take and give, for programs that generate clients or tests.
+const DESCRIPTION: &str = include_str!("../openapi.json");
+
+async fn description() -> Response<Body> {
+    text_with(StatusCode::OK, "application/json", DESCRIPTION)
 }
 
 async fn figures(State(app): State<Arc<App>>) -> Response<Body> {

@@ -142,3 +142,15 @@ fn a_room_that_drops_a_request_is_a_fault_of_ours() {
     server.chat(&question("x")).is_error(500, "S0814");
     assert_eq!(server.get("/health").status, 200);
 }
+
+#[test]
+fn the_description_of_the_interfaces_is_of_this_version_and_names_every_path() {
+    let server = Playing::with(Script::default(), |_| {});
+    until(Duration::from_secs(10), "ready", || server.get("/health").status == 200);
+    let description = server.get("/openapi.json").json();
+    assert_eq!(description["info"]["version"], env!("CARGO_PKG_VERSION"));
+    let paths = description["paths"].as_object().unwrap();
+    for path in ["/health", "/metrics", "/v1/status", "/v1/models", "/v1/chat/completions", "/v1/messages"] {
+        assert!(paths.contains_key(path), "{path}");
+    }
+}

@@ -79,6 +79,38 @@ fn official_node_client() {
     passes(Command::new("node").arg(client("official.mjs")).arg(&serving.address), 6);
 }
 
+/// A short load by many clients that come and go: the whole one is in docs/SERVE.md.
+#[test]
+fn many_clients_get_what_one_gets() {
+    let Some(model) = model(SMOLLM2) else { return };
+    let serving = Serving::start(&model, &["--max-context", "512", "--slots", "4", "--max-queue", "4"]);
+    let mut load = Command::new("python3");
+    load.arg(client("load.py")).arg(&serving.address).args(["--clients", "12", "--seconds", "8"]);
+    // What a short run in a debug build grows by is not yet a leak.
+    passes(load.args(["--alone", "1", "--tokens", "4", "--growth", "64"]), 1);
+}
+
+/// Thousands of requests made up from our own description of the interfaces: whatever they hold, no status of a broken
+/// server, and every answer is as the description says.
+#[test]
+fn made_up_requests_never_break_the_server() {
+    let Some(model) = model(SMOLLM2) else { return };
+    if !has("python3", &["-c", "import schemathesis"], "Python package `schemathesis`") {
+        return;
+    }
+    let serving = Serving::start(&model, &["--max-context", "64", "--slots", "4"]);
+    let mut run = Command::new("python3");
+    let address = format!("{}/openapi.json", serving.address);
+    let checks = "not_a_server_error,status_code_conformance,response_schema_conformance,content_type_conformance";
+    run.args(["-m", "schemathesis.cli", "run", &address, "--checks", checks, "--phases", "coverage,fuzzing"]);
+    run.args(["--max-examples", "10", "--seed", "1", "--request-timeout", "60", "--no-color"]);
+    let done = run.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
+    assert!(said.contains("generated"), "{said}");
+    println!("{}", said.lines().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n"));
+}
+
 #[test]
 fn the_page_in_a_browser() {
     let Some(model) = model(SMOLLM2) else { return };
