@@ -25,6 +25,8 @@ const STEP: u64 = 256 << 10;
 const SLOTS: u64 = 10;
 const OUT: u64 = (SLOTS - 1) * STEP;
 const TOKENS: u64 = 3;
+/// Long enough for the kernels that read prompts: tiles of tensor cores, of WMMA, of dot products.
+const PROMPT: u64 = 40;
 const K: u64 = 256;
 const M: u64 = 64;
 const HEAD: u64 = 64;
@@ -154,6 +156,9 @@ enum Case {
     Embedding(StrataDType),
     MatMul(StrataDType),
     ExpertMatMul(StrataDType),
+    /// The same with as many tokens as a prompt has.
+    LongMatMul(StrataDType),
+    LongExpertMatMul(StrataDType),
     ExpertCombine,
     Router,
     /// Router, the chosen experts' products and their sum.
@@ -204,6 +209,8 @@ fn cases() -> Vec<Case> {
     cases.push(Case::MatMul(StrataDType::F32));
     cases.extend(FORMATS.iter().map(|(format, _)| Case::MatMul(*format)));
     cases.push(Case::ExpertMatMul(StrataDType::Q4K));
+    cases.extend([StrataDType::Q4_0, StrataDType::Q8_0, StrataDType::Q4K, StrataDType::Q6K].map(Case::LongMatMul));
+    cases.extend([StrataDType::Q8_0, StrataDType::Q4K].map(Case::LongExpertMatMul));
     cases.extend([Case::ExpertCombine, Case::Router, Case::ExpertLayer, Case::GatherRows, Case::ArgMax]);
     cases.extend([Case::Rope(StrataRopeStyle::Norm), Case::Rope(StrataRopeStyle::Neox), Case::Attention, Case::Glu]);
     cases.extend([Case::Add, Case::Mul, Case::Scale, Case::Silu, Case::Softmax, Case::Copy]);
@@ -211,11 +218,17 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
+    fn tokens(self) -> u64 {
+        if matches!(self, Case::LongMatMul(_) | Case::LongExpertMatMul(_)) { PROMPT } else { TOKENS }
+    }
+
     fn name(self) -> String {
         match self {
             Case::Embedding(format) => format!("embedding {}", format.name()),
             Case::MatMul(format) => format!("matrix product {}", format.name()),
             Case::ExpertMatMul(format) => format!("expert product {}", format.name()),
+            Case::LongMatMul(format) => format!("prompt product {}", format.name()),
+            Case::LongExpertMatMul(format) => format!("expert prompt {}", format.name()),
             Case::ExpertCombine => "expert combine".to_owned(),
             Case::ExpertLayer => "expert layer".to_owned(),
             Case::GatherRows => "gather rows".to_owned(),
@@ -230,6 +243,7 @@ impl Case {
 /// A program under construction with its operands' bytes.
 struct Scene {
     builder: ProgramBuilder,
+    tokens: u64,
     /// Offset and bytes, in the buffer of activations and in that of weights.
     work: Vec<(u64, Vec<u8>)>,
     weights: Vec<(u64, Vec<u8>)>,
@@ -240,11 +254,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(precise: bool) -> Scene {
-        let max = ScalarMax { tokens: TOKENS as i64, outputs: 1, kv_length: PAGE as i64, position: PAGE as i64 };
+    fn new(precise: bool, tokens: u64) -> Scene {
+        let max = ScalarMax { tokens: tokens as i64, outputs: 1, kv_length: PAGE as i64, position: PAGE as i64 };
         let builder = ProgramBuilder::new("selftest", max).precise(precise);
         Scene {
             builder,
+            tokens,
             work: Vec::new(),
             weights: Vec::new(),
             outputs: 0,
@@ -266,8 +281,12 @@ impl Scene {
         (0..count).flat_map(|_| float().to_le_bytes()).collect()
     }
 
+    fn count(&self, dims: &[Dim]) -> u64 {
+        dims.iter().map(|dim| if let Dim::Fixed(n) = dim { *n } else { self.tokens }).product()
+    }
+
     fn input(&mut self, dims: &[Dim]) -> TensorId {
-        let count = dims.iter().map(|dim| if let Dim::Fixed(n) = dim { *n } else { TOKENS }).product();
+        let count = self.count(dims);
         let bytes = self.floats(count);
         self.operand(StrataDType::F32, dims, bytes)
     }
@@ -325,14 +344,13 @@ impl Scene {
     }
 
     fn output(&mut self, dims: &[Dim]) -> TensorId {
-        let count: u64 = dims.iter().map(|dim| if let Dim::Fixed(n) = dim { *n } else { TOKENS }).product();
-        self.outputs = count as usize;
+        self.outputs = self.count(dims) as usize;
         self.builder.tensor(StrataDType::F32, 0, OUT, dims)
     }
 }
 
 fn scene(case: Case, precise: bool) -> Scene {
-    let mut scene = Scene::new(precise);
+    let mut scene = Scene::new(precise, case.tokens());
     let rows = |n: u64| [Dim::Fixed(n), Dim::TOKENS];
     let out_like_x = |scene: &mut Scene| (scene.output(&rows(K)), scene.input(&rows(K)));
     match case {
@@ -341,13 +359,15 @@ fn scene(case: Case, precise: bool) -> Scene {
             let (table, out) = (scene.weight(format, &[K, M]), scene.output(&rows(K)));
             scene.builder.embedding_lookup(out, table, ids, 2.0);
         }
-        Case::MatMul(format) => {
+        Case::MatMul(format) | Case::LongMatMul(format) => {
             let (x, w, out) = (scene.input(&rows(K)), scene.weight(format, &[K, M]), scene.output(&rows(M)));
             scene.builder.mat_mul(out, w, x, None);
         }
-        Case::ExpertMatMul(format) => {
+        Case::ExpertMatMul(format) | Case::LongExpertMatMul(format) => {
             let x = scene.input(&[Dim::Fixed(K), Dim::Fixed(1), Dim::TOKENS]);
-            let ids = scene.ints(&rows(CHOSEN), &[3, 0, 1, 2, 2, 3]);
+            let chosen: Vec<i32> =
+                [3, 0, 1, 2, 2, 3].into_iter().cycle().take((CHOSEN * case.tokens()) as usize).collect();
+            let ids = scene.ints(&rows(CHOSEN), &chosen);
             let w = scene.weight(format, &[K, M, EXPERTS]);
             let out = scene.output(&[Dim::Fixed(M), Dim::Fixed(CHOSEN), Dim::TOKENS]);
             scene.builder.expert_mat_mul(ExpertMatMul { out, w, x, ids, table: None });
@@ -519,7 +539,8 @@ fn computed(case: Case, device: &Device, precise: bool) -> Result<Result<Vec<f32
     work.write(OUT, &vec![0xff; scene.outputs * 4])?;
     let buffers = if scene.weights.is_empty() { vec![work.clone()] } else { vec![work.clone(), weights] };
     let mut program = device.compile(&spec, &buffers)?;
-    program.run(&[TOKENS as i64, 1, TOKENS as i64, 0])?;
+    // Only attention reads the length of the cache, and has three tokens.
+    program.run(&[scene.tokens as i64, 1, TOKENS as i64, 0])?;
     device.synchronize()?;
     let mut out = vec![0_u8; scene.outputs * 4];
     work.read(OUT, &mut out)?;
