@@ -129,7 +129,10 @@ impl Diagnose for PackageError {
                 "remove the files, or add a `[[file]]` line to the recipe that says what they are"
             }
             PackageError::Missing { .. } => "build what the recipe packs first, or say `optional = true` in that line",
-            PackageError::Disagrees { .. } => "build everything from one commit with one version, then package again",
+            PackageError::Disagrees { .. } => {
+                "a package that was fetched or copied: do that again, its bytes were changed; one that you build: build everything \
+                 from one commit with one version, then package again"
+            }
             PackageError::Licence { .. } => {
                 "name a file with the text in the recipe: `[licence_texts]`, `\"name\" = \"path\"`"
             }

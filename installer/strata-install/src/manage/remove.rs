@@ -213,7 +213,13 @@ pub fn uninstall(
     for name in entries(root.path()) {
         let path = root.path().join(name);
         if !done.removed.left.iter().any(|(left, _)| left.starts_with(&path)) {
-            done.removed.left.push((path, "not put there by Strata".to_owned()));
+            // What an earlier run left below this folder, and said so, may be both.
+            let why = if path == root.generations() {
+                "holds files that an earlier run left"
+            } else {
+                "not put there by Strata"
+            };
+            done.removed.left.push((path, why.to_owned()));
         }
     }
     Ok(done)

@@ -178,6 +178,9 @@ pub(crate) fn uninstall(context: &Context, args: &UninstallArgs) -> Outcome {
     let wish = Uninstall { models: args.models, changed_too: args.changed, link: link.as_deref() };
     let done = strata_install::uninstall(&root, &Disk::real(), &wish, context.patience(), &context.progress)?;
     let mut text = format!("removed {} files, {}\n", done.removed.files, bytes(done.removed.bytes));
+    if args.models && !names.is_empty() {
+        let _ = writeln!(text, "removed the models {}", names.join(", "));
+    }
     text += &left(&done.removed);
     if done.prefix_gone {
         let _ = writeln!(text, "{} is gone", root.path().display());
