@@ -13,7 +13,7 @@ use std::path::Path;
 /// Files above this size carry a digest for each piece of this size, in bytes.
 pub const CHUNK_BYTES: u64 = 8 << 20;
 /// Most files that a component may list.
-pub const MAX_FILES: usize = 200_000;
+pub const MAX_FILES: usize = 100_000;
 /// Most bytes that a component may unpack to.
 pub const MAX_UNPACKED_BYTES: u64 = 1 << 40;
 /// Name of the document in the top folder of a package.

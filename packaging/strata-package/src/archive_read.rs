@@ -15,7 +15,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::sync::mpsc;
 
 /// Most entries that are read of one archive.
-pub const MAX_ENTRIES: usize = 250_000;
+pub const MAX_ENTRIES: usize = 125_000;
 /// Most bytes of a zip's central directory.
 pub const MAX_DIRECTORY_BYTES: u64 = 40 << 20;
 /// Longest name, link target or pax header, in bytes.
